@@ -8,9 +8,8 @@ import inspect
 import io
 import os
 import sys
-from collections import namedtuple
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from importlib import import_module
 from operator import call
@@ -31,7 +30,7 @@ import minimal
 import toy
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
 ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods")  # the files with answers
@@ -56,7 +55,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
         *case) is compared for each case, up to the first difference. A stub is or returns None.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
-    may_use: the names of the repository's functions that the answer may call.
+    may_use: the names of the repository's functions that the answer may call; None: all.
     """
     fault = ""
     try:
@@ -64,7 +63,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
             found, right = answer, expected
             if cases is not None:
                 right = run(expected, *case)
-                with closed(may_use, expected):
+                with nullcontext() if may_use is None else closed(may_use, expected):
                     found = untouched(run, answer, *case)
             if found is None:
                 print("not yet")
@@ -110,12 +109,12 @@ def untouched(function: Callable, *arguments):
 
 
 def same(old, new) -> bool:
-    """Whether tensors, and lists and tuples of them, are equal. Other objects are not compared."""
+    """Whether tensors, words, and lists and tuples of them, are equal; others always are."""
     if isinstance(old, torch.Tensor):
         return torch.equal(old, new)
     if isinstance(old, list | tuple):
         return len(old) == len(new) and all(map(same, old, new))
-    return True
+    return not isinstance(old, str) or old == new
 
 
 def numbers(answer) -> np.ndarray:
@@ -149,22 +148,6 @@ def weights_of(weigh: Callable, tokens: "Tokens") -> torch.Tensor | None:
     if not abs(rho.mean() - 1) < 1e-3:
         raise ValueError(f"the mean weight is {rho.mean():.3g}, not 1: divide by the mean")
     return rho
-
-
-def leaderboard(answer, score: Callable, others: dict[str, float], unit: str) -> float | None:
-    """Print a table with the score of your answer, and return it; None for a stub or a refusal."""
-    yours, remark = None, "not yet"
-    try:
-        yours = score(answer)  # None for a stub
-    except ValueError as error:
-        remark = f"refused: {error}"
-    rows = others if yours is None else others | {"you": yours}
-    print(f"      {unit}")
-    for place, name in enumerate(sorted(rows, key=rows.get, reverse=True), start=1):
-        print(f"{place:3}. {rows[name]:9.4f}  {name}")
-    if yours is None:
-        print(f"  -  {remark:>9}  you")
-    return yours
 
 
 COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a hosted notebook, a folder that stays
@@ -215,11 +198,7 @@ def loaded(name: str, text: str) -> Callable:
 
     def piece(*arguments, **named):
         found = namespace[name](*arguments, **named)
-        if name == "train_step":
-            return found
-        if name == "centroids":
-            return tuple(torch.as_tensor(numbers(each)).to(dtype) for each in found)
-        return torch.as_tensor(numbers(found)).to(dtype)
+        return found if name == "train_step" else torch.as_tensor(numbers(found)).to(dtype)
 
     return piece
 
@@ -243,9 +222,6 @@ class Tokens(NamedTuple):
     seed: int = 0  # decides between equal tokens
 
 
-Batch = namedtuple("Batch", "rollouts tokens problems decisive")
-
-
 def real_text() -> SimpleNamespace:
     """A real model's responses to two problems: data/real_text.npz, made by real_text.py.
 
@@ -263,7 +239,7 @@ def real_text() -> SimpleNamespace:
 
 
 @torch.no_grad()
-def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> Batch:
+def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> SimpleNamespace:
     """G responses to each problem, or to each of those chosen by index, by minimal.sample.
 
     rollouts: the loop's; tokens: Tokens; problems [B]; decisive [N]: which tokens decided.
@@ -279,7 +255,8 @@ def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None)
     asked = [problems[i] for i in chosen for _ in range(G)]
     responses = zip(asked, token.split(length.tolist()), strict=True)
     marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
-    return Batch(rollouts, tokens, asked, torch.cat(marks))
+    found = {"rollouts": rollouts, "tokens": tokens, "problems": asked}
+    return SimpleNamespace(**found, decisive=torch.cat(marks))
 
 
 def gradients(lm, rollouts: minimal.Rollouts, weights: torch.Tensor) -> torch.Tensor:

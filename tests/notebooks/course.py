@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import nbformat
 import torch
 
-GRADED = re.compile(r"^(check|build|leaderboard)\((\w+)", re.MULTILINE)
+GRADED = re.compile(r"^(?:if )?(check|build)\((\w+)", re.MULTILINE)
 ANSWER = re.compile(r"^== (\d)\.(\d) (right|wrong)\n", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 
@@ -145,19 +145,17 @@ def grade(cell: Cell, text: str, namespace: dict) -> bool | None:
 
     def recorded(function):
         def graded(*arguments, **named):
-            grade = function(*arguments, **named)
-            found.append(True if isinstance(grade, float) else grade)
-            return grade
+            found.append(function(*arguments, **named))
+            return found[-1]
 
         return graded
 
-    with put_back(namespace), redirect_stdout(io.StringIO()) as said:
+    with put_back(namespace), redirect_stdout(io.StringIO()):
         graders = {name: recorded(getattr(helpers, name)) for name in ("check", "build")}
-        namespace |= graders | {"leaderboard": recorded(helpers.leaderboard)}
+        namespace |= graders
         execute(f"{cell.name} answer", text, namespace)
         execute(cell.name, cell.source, namespace)
-    refused = "refused" in said.getvalue()
-    return False if refused else found[-1]
+    return found[-1]
 
 
 @contextmanager
