@@ -267,11 +267,6 @@ def byte_tokenizer(**special: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", **special)
 
 
-def save_byte_tokenizer(folder) -> None:
-    """Save it, with 257 tokens in all."""
-    byte_tokenizer().save_pretrained(folder)
-
-
 def random_ids(length: int, seed: int = 0) -> torch.Tensor:
     """Random ids [length], without special tokens."""
     generator = torch.Generator().manual_seed(seed)

@@ -23,7 +23,7 @@ from models import (
 )
 from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
-from toy_runs import SMALL, read_lines, train_small
+from toy_runs import SCRIPT, SMALL, read_lines, train_small
 from transformers import AutoConfig
 
 import policy as policy_module
@@ -145,15 +145,14 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
 
 
 def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(tmp_path):
-    """Every answer is wrong, but shorter ones are penalised less, so there is a gradient."""
     save_random_model("qwen3_5", tmp_path / "model")
     flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
-    flags += ["--max-new-tokens", "16", "--overlong-buffer", "16", "--eval-data", ""]
+    flags += ["--max-new-tokens", "8", "--prompts", "2", "--mini-batch", "2"]
     one = train_small(tmp_path / "one", *flags, steps=2)
     assert all(row["grad_norm"] > 0 for row in one)
 
     words = [*SMALL, *flags, "--steps", "2", "--output-dir", str(tmp_path / "two")]
-    finished(torchrun(2, "train.py", *words))
+    finished(torchrun(2, SCRIPT, *words))
     for row, other in zip(one, read_lines(tmp_path / "two" / "metrics.jsonl"), strict=True):
         assert row == pytest.approx(other, rel=1e-5, abs=1e-5)
 

@@ -107,7 +107,7 @@ def test_weights_of_each_problem_for_itself(batch):
 
 
 def test_top_k_weights_need_no_v_of_tokens_without_an_advantage(tmp_path):
-    flags = [*SMALL, "--eval-data", "", "--output-dir", str(tmp_path)]
+    flags = [*SMALL, "--max-new-tokens", "64", "--output-dir", str(tmp_path)]
     batch = credit.sampled_batch(flags)
     lm, _ = load_model(model_folder(parse_config(flags)))
     token = torch.cat([torch.as_tensor(x.tokens).long() for x in batch["rollouts"]])

@@ -1,5 +1,6 @@
 """infra/run.py: runs that are killed or stopped, continued, refused, or exported."""
 
+import itertools
 import json
 import os
 import re
@@ -11,15 +12,19 @@ from unittest import mock
 import forked
 import pytest
 from toy_runs import (
+    EVALUATED,
     HELD_OUT,
     PROBLEMS,
+    SCRIPT,
     SMALL,
     contents,
+    in_turn,
     read_lines,
     refusal,
     same_weights,
     small_config,
     train_small,
+    train_steps,
 )
 from transformers import AutoModelForCausalLM
 
@@ -33,7 +38,7 @@ from infra.run import export
 def whole(tmp_path_factory):
     """The folder of an uninterrupted run of six steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train_small(folder, steps=6)
+    train_small(folder, *EVALUATED, steps=6)
     return folder
 
 
@@ -42,7 +47,7 @@ def two_steps(tmp_path_factory, tmp_path):
     """A finished run of two steps, to be continued or damaged."""
     original = tmp_path_factory.getbasetemp() / "two"
     if not original.exists():
-        train_small(original, steps=2)
+        train_small(original, *EVALUATED, steps=2)
     return shutil.copytree(original, tmp_path / "copy")
 
 
@@ -62,13 +67,13 @@ def names(folder):
 
 # ---- kill -9 -------------------------------------------------------------------------------------
 
-AT_ONCE = ["train.py", *SMALL, "--steps", "6", "--output-dir"]
+AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "6", "--output-dir"]
 
 
 def train_until(words):
-    """Run train.py in this process, and kill it just before a chosen change to a file.
+    """Run a script in this process, and kill it just before a chosen change to a file.
 
-    words: a pattern of the change, and train.py's command.
+    words: a pattern of the change, and the command.
     """
     pattern, *command = words
 
@@ -115,7 +120,7 @@ def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps, tmp_p
     (two_steps / "being-written").symlink_to(users)
     (two_steps / "config.json.being-written").symlink_to(users / "config.json")
     os.mkfifo(two_steps / "samples.jsonl.being-written")
-    train_small(two_steps, steps=2)
+    train_small(two_steps, *EVALUATED, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(tmp_path) == before
 
@@ -144,15 +149,13 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     assert (kept / "mine").exists() and (unfinished / "mine").exists()
 
 
-def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path, monkeypatch):
+def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path):
     """Before the first update there are no moments, so there is no checkpoint."""
-    folder = tmp_path / "run"
-    flags = ("--eval-data", "", "--save-every", "1")
-    monkeypatch.setattr(train, "grade_all", lambda responses, *_: [1.0] * len(responses))
-    equal = train_small(folder, *flags, steps=2)
-    assert not list(folder.glob("checkpoint-*"))
-    shutil.rmtree(folder / "model")  # as if killed before the last step
-    assert train_small(folder, *flags, steps=3)[:2] == equal
+    equal = in_turn(itertools.repeat(1.0))
+    for steps in (1, 2):
+        train_steps(small_config(tmp_path, "--save-every", "1", steps=steps), rewards=equal)
+        assert not list(tmp_path.glob("checkpoint-*"))
+    assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
 @pytest.mark.parametrize("kept", ["model", "best", "metrics.jsonl"])
@@ -171,13 +174,13 @@ def test_a_run_whose_checkpoints_were_deleted_is_refused(kept, two_steps, capsys
 
 def refusal_of(folder, capsys, *flags, steps=6):
     """The line with which train.py refuses to continue the run in `folder`."""
-    command = [*SMALL, "--steps", steps, "--output-dir", folder, *flags]
+    command = [*SMALL, *EVALUATED, "--steps", steps, "--output-dir", folder, *flags]
     return refusal(train.main, command, capsys)
 
 
 def test_an_unreadable_checkpoint_is_named_and_can_be_moved_away(two_steps, capsys):
-    train_small(two_steps, steps=4)
-    newest = two_steps / "checkpoint-000004"
+    train_small(two_steps, *EVALUATED, steps=3)
+    newest = two_steps / "checkpoint-000003"
     damaged = newest / "__0_0.distcp"
     damaged.write_bytes(damaged.read_bytes()[:1000])
     before = contents(two_steps)
@@ -187,15 +190,14 @@ def test_an_unreadable_checkpoint_is_named_and_can_be_moved_away(two_steps, caps
     assert contents(two_steps) == before
 
     newest.rename(two_steps / "damaged")
-    train_small(two_steps, steps=4)
+    train_small(two_steps, *EVALUATED, steps=2)
     assert f"continuing {two_steps} after step 2" in capsys.readouterr().out
 
 
 def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
     """No file may exceed a megabyte; a checkpoint has 1.4."""
     before = contents(two_steps / "checkpoint-000002")
-    words = ["train.py", *SMALL, "--steps", "6", "--output-dir", str(two_steps)]
-    full = forked.start(*words, file_limit=2**20)
+    full = forked.start(*AT_ONCE, str(two_steps), file_limit=2**20)
     forked.finished(full, code=1)
     assert full.stderr.count("\n") == 1
     assert "checkpoint-000004 could not be written ([Errno 27] File too large; " in full.stderr
@@ -203,7 +205,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
-    train_small(two_steps, steps=6)
+    train_small(two_steps, *EVALUATED, steps=6)
     assert_same_run(two_steps, whole)
 
 
@@ -256,7 +258,7 @@ def test_a_run_may_change_flags_that_are_free(two_steps, whole):
     """And flags of other methods, so a fork that adds a method can continue earlier runs."""
     config = json.loads((two_steps / "config.json").read_text())
     (two_steps / "config.json").write_text(json.dumps(config | {"cispo_cap": 3.0}))
-    flags = ("--in-flight", "5", "--save-every", "6", "--eval-every", "6")
+    flags = (*EVALUATED, "--in-flight", "5", "--save-every", "6", "--eval-every", "6")
     assert train_small(two_steps, *flags, steps=3)[:3] == read_lines(whole / "metrics.jsonl")[:3]
     assert json.loads((two_steps / "config.json").read_text())["in_flight"] == 5
 
@@ -266,9 +268,7 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
     held_out = shutil.copy(HELD_OUT, tmp_path / "held_out.jsonl")
-    flags = ("--data", str(problems), "--model", str(model), "--max-new-tokens", "64")
-    flags += ("--eval-data", str(held_out))
-    flags += ("--max-prompt-tokens", "64", "--micro-batch-tokens", "4096")
+    flags = ("--data", str(problems), "--model", str(model), "--eval-data", str(held_out))
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
