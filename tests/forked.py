@@ -1,8 +1,8 @@
 """Runs the scripts in separate processes that start with everything imported.
 
 Importing torch and transformers takes about five seconds; a fork is immediate. One server process
-imports the scripts once for all tests and forks itself for every script. The torchrun agent is also
-such a fork, and it forks its ranks. The server computes nothing, so a fork loses no threads.
+imports the scripts once and forks itself for every script. The torchrun agent is such a fork too,
+and it forks its ranks. The server computes nothing, so a fork loses no threads.
 """
 
 import os
@@ -22,7 +22,9 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 SERVER = get_context("forkserver")
-SERVER.set_forkserver_preload(["imported"])
+LATE = ["IPython.display", "matplotlib.pyplot", "nbformat", "torch.profiler"]  # imported late
+LATE += ["torch.distributed.checkpoint", "torch.distributed.run"]
+SERVER.set_forkserver_preload([*LATE, "evaluate", "toy", "train"])
 
 
 def ensure_server() -> None:

@@ -242,11 +242,11 @@ def sampling_difference(published, folder, policy) -> float:
     others arrive. Some prompts have a single token. folder: with the model's tokenizer.
     """
     prompts = [random_ids(1).tolist(), random_ids(11, seed=1).tolist()]
-    sampling = Sampling(20, policy.temperature, seed=7, in_flight=4)
+    sampling = Sampling(14, policy.temperature, seed=7, in_flight=4)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with policy.unsharded() as lm, mock.patch.object(sampler, "CHUNK", 8):
         sampled = rollout(lm, tokenizer, prompts, [0, 1], 3, sampling)
-    assert max(len(each.tokens) for each in sampled) == 20
+    assert max(len(each.tokens) for each in sampled) == 14
 
     worst = 0.0
     for each in sampled:

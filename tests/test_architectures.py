@@ -1,8 +1,8 @@
 """Any causal language model: training and sampling use the model that from_pretrained returns.
 
-Each architecture of EXACT and WHOLE (models.py) is compared with its plain forward pass, one
-sequence at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, and the
-head runs in blocks of 20 tokens.
+Each architecture of EXACT (models.py) is compared with its plain forward pass, one sequence at a
+time, and samples of each kind of cache too; each of REFUSED is refused in one line. Sliding windows
+have 8 tokens, and the head runs in blocks of 20 tokens.
 """
 
 from pathlib import Path
@@ -13,8 +13,10 @@ import torch
 from forked import finished, torchrun
 from models import (
     EXACT,
+    RECURRENT,
     VOCABULARY,
     WHOLE,
+    WITHOUT_CACHE,
     published_model,
     random_ids,
     response_logits,
@@ -35,6 +37,8 @@ from policy import Policy
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
+CACHES = ["llama", "mistral", "olmo3", "gemma2", "opt", "bloom", "gpt_oss", "llama4_text"]
+CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WITHOUT_CACHE, *WHOLE]  # others are llama's
 
 
 @pytest.fixture(autouse=True)
@@ -82,11 +86,14 @@ def plain_outputs(lm):
 
 
 @pytest.mark.parametrize("loaded", EXACT, indirect=True)
-def test_policy_gradients_match_the_plain_model(loaded):
+def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
     """All parameters, through recomputed layers, head, bias, scale and soft cap."""
     upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
-    (plain_outputs(loaded.plain)[0] * upstream).sum().backward()
-    (outputs(loaded.policy).logprob * upstream).sum().backward()
+    plain, ours = plain_outputs(loaded.plain), outputs(loaded.policy)
+    numbers = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-4)
+    (plain[0] * upstream).sum().backward()
+    (ours.logprob * upstream).sum().backward()
 
     expected = dict(loaded.plain.named_parameters())
     for key, parameter in loaded.policy.lm.named_parameters():
@@ -97,17 +104,9 @@ def test_policy_gradients_match_the_plain_model(loaded):
             torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("loaded", [*EXACT, *WHOLE], indirect=True)
+@pytest.mark.parametrize("loaded", CACHES, indirect=True)
 def test_sampled_log_p_is_the_published_model_s(loaded):
     assert sampling_difference(loaded.plain, loaded.folder, loaded.policy) < 1e-4
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("loaded", EXACT, indirect=True)
-def test_policy_outputs_match_the_plain_model(loaded):
-    ours = outputs(loaded.policy)
-    ours = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
-    torch.testing.assert_close(ours, plain_outputs(loaded.plain), rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
@@ -139,9 +138,6 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
     with pytest.raises(UserError, match=said) as error:
         load_policy(tmp_path)
     assert "\n" not in str(error.value)
-
-
-# ---- a run with recurrent layers -----------------------------------------------------------------
 
 
 def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(tmp_path):

@@ -39,7 +39,7 @@ from ablations import random_coefficients
 from batch import packed
 from config import METHODS, Config
 from grpo import group_advantages
-from infra.errors import Interrupted
+from infra.errors import Interrupted, UserError
 from infra.folder import write_lines
 from infra.progress import Stopwatch
 from infra.run import RunState
@@ -334,7 +334,7 @@ def test_sampling_is_abandoned_after_a_signal(tmp_path):
     [
         (signal.SIGTERM, "accuracy", 1, 0),  # the evaluation before the first step
         (signal.SIGINT, "old_log_probabilities", 2, 1),  # step 2 makes no update
-        (signal.SIGINT, "accuracy", 3, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGINT, "accuracy", 2, 2),  # step 2 is evaluated and logged after resuming
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
@@ -394,10 +394,46 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
 @pytest.mark.parametrize(
     "flags, message",
     [
+        ("--proxy-topk 5", "--proxy-topk does nothing with --proxy lm_head"),
+        ("--select-share 0.3", "--select-share does nothing with --select none"),
+        ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
+        ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),
+        ("--model some/where --toy-k 3", "--toy-k does nothing with --model some/where"),
+        ("--eval-data= --eval-samples 2", "--eval-samples does nothing with --eval-data ''"),
+        ("--select random --K 2", "--K does nothing with --select random"),
+        ("--select random --proxy scalar", "--proxy does nothing with --select random"),
+        ("--select bottom --lam-min 0", "--lam-min does nothing with --select bottom"),
+        ("--delta-variant random --K 1", "--K does nothing with --delta-variant random"),
+        ("--delta-variant no_range_map --lam-max 2", "--lam-max does nothing with --delta-variant"),
+        ("--data gsm8k --eval-data= --answer-column x", "--answer-column does nothing with --data"),
+    ],
+)
+def test_flags_without_effect_are_refused(flags, message):
+    with pytest.raises(UserError, match=message):
+        train.parse_config(flags.split())
+
+
+@pytest.mark.parametrize("flags", ["--steps 1" + 18 * "0", "--group-size 1000000000"])
+def test_numbers_too_large_for_memory_are_refused(flags):
+    with pytest.raises(UserError, match="must be finite, at least . and at most 1"):
+        train.parse_config(flags.split())
+
+
+def test_flags_of_the_toy_apply_to_its_problems_and_its_defaults_are_not_refused():
+    of_data = ["--model", "some/where", "--data", "toy", "--toy-k", "3"]
+    assert train.parse_config(of_data).toy_k == 3
+    assert train.parse_config(["--eval-data", ""]).eval_samples == 1
+    of_own = ["--eval-data", "mine.jsonl", "--answer-column", "x"]
+    assert train.parse_config(of_own).answer_column == "x"
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
         ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),
         ("--prompts 5", "--prompts 5 is no multiple of --mini-batch 4"),
         ("--model /no/such/folder --data toy --eval-data=", "/no/such/folder: no model folder"),
-        ("--max-prompt-tokens 3", "every prompt exceeds --max-prompt-tokens 3"),
+        (f"--data {HELD_OUT} --max-prompt-tokens 3 --eval-data=", "every prompt exceeds --max-p"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):

@@ -15,20 +15,12 @@ from delta import delta_coefficients
 from loading import load_model
 from toy.by_name import model_folder
 
-KINDS = {
-    "end": ["<|im_end|>", "</s>"],
-    "space": [" ", "\n\n"],
-    "digits": ["7", " 12", "3.5", "1,000"],
-    "operator": ["+", " =", "÷", "**"],
-    "LaTeX": ["\\", "\\(", " frac", "boxed"],
-    "word": [" So", "don't", "über"],
-    "punctuation": [".", "$", " (", "7th"],
-}
+KINDS = {"end": "<|im_end|>", "space": "\n\n", "digits": " 12", "operator": " =", "LaTeX": " frac"}
+KINDS |= {"word": " So", "punctuation": "7th"}
 
 
-@pytest.mark.parametrize(("kind", "texts"), KINDS.items())
-def test_kind_of_a_token(kind, texts):
-    assert {text: credit.kind_of(text) for text in texts} == dict.fromkeys(texts, kind)
+def test_kind_of_a_token():
+    assert {kind: credit.kind_of(text) for kind, text in KINDS.items()} == {x: x for x in KINDS}
 
 
 @pytest.fixture
@@ -118,9 +110,6 @@ def test_top_k_weights_need_no_v_of_tokens_without_an_advantage(tmp_path):
     torch.testing.assert_close(ours, delta_coefficients(of_all, batch["advantage"], 1))
 
 
-# ---- measured credit -----------------------------------------------------------------------------
-
-
 def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
     assert branches.chosen_responses(batch) == [0, 1, 2]  # 3 is truncated, 4 to 7 are all wrong
 
@@ -128,9 +117,7 @@ def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
 def test_segments_start_after_sentences_and_before_numbers():
     texts = ["So", " 1", "2", " +", " 3", ".", " Then", "\n", "x", " is", " 7"]
     assert branches.starts_of_segments(texts) == [0, 1, 4, 6, 8, 10]
-    many = branches.starts_of_segments([".", "a"] * 40)
-    assert len(many) == branches.POINTS
-    assert many[0] == 0
+    assert len(branches.starts_of_segments([".", "a"] * 40)) == branches.POINTS
 
 
 def test_credit_is_the_change_of_value_in_the_direction_of_the_advantage(batch):

@@ -37,31 +37,23 @@ METRICS = [
 def run_in(folder, rank=0, steps=220, tokenizer=None):
     """The parts of a run that the tests need."""
     cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, engine="generate")
-    return SimpleNamespace(
-        folder=folder,
-        rank=rank,
-        cfg=cfg,
-        seconds=[],
-        tokenizer=tokenizer,
-        tracker=None,
-        logged=-1,
-    )
+    parts = {"folder": folder, "rank": rank, "cfg": cfg, "tokenizer": tokenizer}
+    return SimpleNamespace(**parts, seconds=[], tracker=None, logged=-1)
 
 
-# ---- a line per step -----------------------------------------------------------------------------
-
-
-def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
+def test_a_line_is_logged_and_printed_for_each_step_and_the_gain_at_the_end(tmp_path, capsys):
     run = run_in(tmp_path, steps=130)
     run.seconds += [1000.0] * 5 + [2.5] * 18  # only the last 20 steps count
     for metrics in METRICS:
         log(run, metrics)
         log(run_in(tmp_path, rank=1), metrics)  # silent
     assert read_lines(tmp_path / "metrics.jsonl") == METRICS
-    first, second, third = capsys.readouterr().out.splitlines()
+    report(run)
+    first, second, third, last, *_ = capsys.readouterr().out.splitlines()
     assert first.split() == ["step", "0/130", "eval_accuracy", "0.25"]
     assert second.startswith("step    1/130  reward 0.5  response_length 40  entropy 0.4")
     assert third.endswith("eval_accuracy 0.625  tokens/s 107  left 0:05:20")  # 128 x 2.5 s
+    assert "eval_accuracy 0.250 before and 0.625 after" in last
 
 
 def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
@@ -74,21 +66,6 @@ def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
     for mismatch in (0.4, math.nan):
         with pytest.raises(UserError, match=f"differ by {mismatch} nats .* drop the flag"):
             refuse_mismatch(run, mismatch)
-
-
-# ---- the last lines ------------------------------------------------------------------------------
-
-
-def test_report_has_the_gain_since_step_0(tmp_path, capsys):
-    run = run_in(tmp_path)
-    for metrics in METRICS:
-        log(run, metrics)
-    report(run)
-    gain = "done: 2 steps in 5 s, eval_accuracy 0.250 before and 0.625 after, model/"
-    assert capsys.readouterr().out.splitlines()[-3].startswith(gain)
-
-
-# ---- samples.jsonl -------------------------------------------------------------------------------
 
 
 @pytest.fixture

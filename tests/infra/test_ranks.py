@@ -46,9 +46,6 @@ def assert_close(rows: list[dict], expected: list[dict]) -> None:
             assert row[name] == pytest.approx(other[name], rel=limit, abs=limit), name
 
 
-# ---- results on one and two ranks ----------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def by_ranks(tmp_path_factory):
     """(folder, results) of tests/infra/worker.py, on one and on two ranks.
@@ -88,9 +85,6 @@ def test_results_and_refusals_reach_all_ranks(by_ranks):
         assert results["tenths"] == [[0.4, 0.1, 0.3, 0.2, 0.5]] * count
         assert results["refused share"] == ["7 is refused"] * count
         assert results["refused first"] == ["rank 0 refuses"] * count
-
-
-# ---- interruptions of runs on two ranks ----------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +129,6 @@ def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, whole):
     assert said.startswith("train.py: ")
     assert 'train.py", line' not in done.stderr  # no traceback from a rank
     assert contents(folder) == before
-
-
-# ---- threads and the dtype -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

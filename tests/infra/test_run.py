@@ -65,8 +65,6 @@ def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock"}
 
 
-# ---- kill -9 -------------------------------------------------------------------------------------
-
 AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "6", "--output-dir"]
 
 
@@ -123,9 +121,6 @@ def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps, tmp_p
     train_small(two_steps, *EVALUATED, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(tmp_path) == before
-
-
-# ---- checkpoints ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -209,9 +204,6 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     assert_same_run(two_steps, whole)
 
 
-# ---- models --------------------------------------------------------------------------------------
-
-
 def test_export_replaces_a_model_but_no_users_files(run, first_model):
     """Weights in other shards belong to the replaced model. A link's target stays."""
     target = run.folder / "model"
@@ -235,9 +227,6 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     export(link, run.policy, run.tokenizer)
     assert contents(target) == before
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
-
-
-# ---- a folder of another run ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,9 +269,6 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
         assert re.search(rf"\({name} \w{{16}}, not \w{{16}}\): choose another", said)
         path.write_text(content)
     assert contents(folder) == before
-
-
-# ---- trackers ------------------------------------------------------------------------------------
 
 
 def test_a_tracker_receives_the_metrics(tmp_path, monkeypatch):

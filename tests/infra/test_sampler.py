@@ -3,7 +3,6 @@
 import pytest
 import torch
 from models import random_lm
-from scripted import random_model
 from transformers import DynamicCache
 
 from infra import sampler
@@ -15,9 +14,6 @@ def response(prompt_length=2, new=0):
     one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
     one.cache = []
     return one
-
-
-# ---- who is in flight ----------------------------------------------------------------------------
 
 
 def test_waiting_responses_enter_up_to_the_limit_in_order():
@@ -45,14 +41,11 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     assert waiting == [short]
 
 
-# ---- their caches --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("most", [2**14, 6])
 def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypatch, most):
     """The caches' content is compared with plain passes in tests/test_rollout.py."""
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
-    model = random_model().requires_grad_(False)
+    model = random_lm("qwen3").requires_grad_(False)
     forward, shapes = model.base_model.forward, []
 
     def spy(**options):

@@ -12,8 +12,6 @@ from programs.sandbox.client import Sandbox
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, extract_program, rewards, run_tests
 
-# ---- extract -------------------------------------------------------------------------------------
-
 BLOCKS = listed("blocks.txt")
 
 
@@ -27,8 +25,6 @@ def test_extract_program_takes_linear_time():
     for response in ("```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```", "~" * 10**6 + "`"):
         assert extract_program(response) is None
 
-
-# ---- kinds of tests ------------------------------------------------------------------------------
 
 ADD = "def add(a, b): return a + b"
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -72,8 +68,6 @@ def test_a_program_cannot_make_a_script_count_as_faulty(body):
     assert result.passed == 0 and "cannot judge any" not in result.stopped
 
 
-# ---- honest programs -----------------------------------------------------------------------------
-
 HONEST = listed("honest.txt")
 
 
@@ -81,9 +75,6 @@ HONEST = listed("honest.txt")
 def test_an_honest_program_passes(name):
     test, program = HONEST[name]
     assert run_tests(program, [json.loads(test)]) == Result(1, 1, "")
-
-
-# ---- limits --------------------------------------------------------------------------------------
 
 
 def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
@@ -99,9 +90,6 @@ def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
     for expected, reason in (("x" * 3000, ""), ("x", "test 1 of 1: too much output")):
         result = run_tests("print('x' * 3000)", [{"input": "", "output": expected}], limits)
         assert result.stopped == reason
-
-
-# ---- rewards -------------------------------------------------------------------------------------
 
 
 def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once(monkeypatch):
@@ -127,8 +115,6 @@ def test_results_do_not_depend_on_the_worker():
     sandbox = Sandbox(2)
     assert len({run_tests(program, test, None, sandbox).stopped for _ in range(6)}) == 1
 
-
-# ---- compare -------------------------------------------------------------------------------------
 
 ONES = "1" * 5000
 SAME_OUTPUT = {

@@ -1,6 +1,7 @@
 """toy/: the task, its tokenizer, the decisive tokens, and the base models."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,33 +22,18 @@ from verify import reward
 def test_chain_works_left_to_right_mod_10():
     assert toy.chain("7*6+1-4=?") == [2, 3, 9]
     for p in toy.problems(50, seed=3, k=4):
-        value = int(p["problem"][0])
-        for operation, digit in re.findall(r"([-+*])(\d)", p["problem"]):
-            if operation == "+":
-                value += int(digit)
-            elif operation == "-":
-                value -= int(digit)
-            else:
-                value *= int(digit)
+        first, *rest = re.findall(r"[-+*]?\d", p["problem"])
         # Reducing mod 10 at the end, not after each step, gives the same digit.
-        assert p["answer"] == str(value % 10)
+        assert p["answer"] == str(eval("(" * 4 + first + ")".join(rest) + ")") % 10)
 
 
 def test_problems_are_the_same_on_every_machine():
-    assert toy.problems(3) == [
-        {"problem": "6*3-8-5-3*4=?", "answer": "8"},
-        {"problem": "3+3+3*1*7-6=?", "answer": "7"},
-        {"problem": "2-0*3-6*2+0=?", "answer": "0"},
-    ]
+    first, second = toy.problems(2)
+    assert first == {"problem": "6*3-8-5-3*4=?", "answer": "8"}
+    assert second == {"problem": "3+3+3*1*7-6=?", "answer": "7"}
 
 
 # Demonstrations
-
-
-def test_demonstration_is_the_same_on_every_machine():
-    rng = np.random.default_rng(0)
-    response = toy.demonstration("7*6+1-4=?", rng, noise=0.5)
-    assert response == "So 7*6=2\nThen 2+1=0\nNow 0-4=1\nanswer \\boxed{1}"
 
 
 def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips():
@@ -73,8 +59,6 @@ def decided(problem, response):
     """The (position, token) pairs for decisive tokens in a response given as text."""
     ids = toy.build_tokenizer()(response).input_ids
     mark = toy.decisive(problem, torch.tensor(ids))
-    assert mark.shape == (len(ids),)
-    assert mark.dtype == torch.bool
     return [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()]
 
 
@@ -83,26 +67,28 @@ def test_decisive_marks_every_result_of_a_right_response():
     assert decided("7*6+1-4=?", response) == [(4, "2"), (10, "3"), (16, "9")]
 
 
-def test_decisive_ignores_an_error_that_was_undone():
+WRONG = [  # problem, response, the decisive token
     # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>") == [(16, "8")]
+    ("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>", [(16, "8")]),
     # Cut off before this error: no earlier error matters.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+") == []
+    ("7+6*0+9=?", "7+6=4\n4*0=0\n0+", []),
     # The product is wrong, and no later step undoes the error.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>") == [(10, "3")]
+    ("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>", [(10, "3")]),
+    # Only the box is wrong.
+    ("7*6+1-4=?", "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>", [(20, "8")]),
+]
 
 
-def test_decisive_marks_the_box_if_only_the_box_is_wrong():
-    response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>"
-    assert decided("7*6+1-4=?", response) == [(20, "8")]
+@pytest.mark.parametrize("problem, response, marked", WRONG)
+def test_decisive_marks_the_first_error_that_was_not_undone(problem, response, marked):
+    assert decided(problem, response) == marked
 
 
-@pytest.mark.parametrize("k, noise", [(5, 0.2), (12, 0.06), (3, 0.5)])
-def test_is_right_agrees_with_verify_on_demonstrations(k, noise):
+def test_is_right_agrees_with_verify_on_demonstrations():
     rng = np.random.default_rng(5)
     rights = []
-    for p in toy.problems(300, seed=6, k=k):
-        response = toy.demonstration(p["problem"], rng, noise)
+    for p in toy.problems(300, seed=6):
+        response = toy.demonstration(p["problem"], rng, noise=0.2)
         rights.append(is_right(p["problem"], response))
         assert rights[-1] == (reward(response, p["answer"]) == 1.0)
     assert 0.1 < np.mean(rights) < 0.9  # both right and wrong responses occurred
@@ -125,12 +111,8 @@ def test_committed_base_loads_in_float32_without_training(base, tmp_path):
 # Building a base model
 
 
-def train_briefly(base):
-    return train_base(base, steps=3, batch=8)
-
-
 def test_base_folder_builds_other_bases_once_and_reproducibly(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(toy.base, "train_base", train_briefly)
+    monkeypatch.setattr(toy.base, "train_base", partial(train_base, steps=3, batch=8))
     state = torch.get_rng_state()
     first, again, other = (
         toy.base_folder(k=2, seed=seed, cache=tmp_path / name)
