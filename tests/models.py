@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 from unittest import mock
 
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -30,171 +31,13 @@ from infra.ranks import start_ranks
 from loading import load_policy
 from rollout import Sampling, rollout
 
-VOCABULARY = 40  # more than the tokenizer's 30
-
-SMALL = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 128,
-    "bos_token_id": None,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-}
-WINDOW = {"sliding_window": 8}
-ALTERNATING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
-GEMMA = ALTERNATING | {"query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0}
-SCALES = {"embedding_multiplier": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3}
-EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4, "num_experts": 4}
-SHARED_EXPERT = EXPERTS | {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
-ROUTED = {
-    "moe_intermediate_size": 16,
-    "moe_shared_expert_intermediate_size": 16,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-}
-LATENT = {  # keys and values are compressed
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-}
-LINEAR = {"layer_types": ["linear_attention", "full_attention"]}
-DELTA_RULE = LINEAR | {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "linear_conv_kernel_dim": 4,
-}
-CONVOLUTION = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
-MAMBA = {"mamba_d_state": 8, "mamba_d_conv": 4, "mamba_expand": 2}
-MAMBA2 = MAMBA | {
-    "mamba_n_heads": 4,
-    "mamba_d_head": 16,
-    "mamba_n_groups": 1,
-    "mamba_chunk_size": 8,
-}
-
-# Dropout is on in every architecture that has it, so the tests detect code that leaves it on.
-ATTENTION = {
-    "llama": {"attention_dropout": 0.1},
-    "qwen2": {"attention_dropout": 0.1},
-    "qwen3": {"tie_word_embeddings": True},
-    "mistral": WINDOW,
-    "olmo2": {},
-    "olmo3": ALTERNATING,
-    "gemma": {},
-    "gemma2": GEMMA,
-    "gemma3_text": GEMMA,
-    "granite": SCALES | {"logits_scaling": 0.5},
-    "cohere": {"logit_scale": 0.3},
-    "cohere2": ALTERNATING | {"logit_scale": 0.3},
-    "glm4": {},
-    "smollm3": {},
-    "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
-    "phi3": WINDOW | {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
-    "stablelm": {"hidden_dropout": 0.1, "attention_dropout": 0.1},
-    "starcoder2": WINDOW | {"residual_dropout": 0.1, "embedding_dropout": 0.1},
-    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.1},
-    "gpt2": {},
-    "gpt_neox_japanese": {"hidden_dropout": 0.1},
-    "bloom": {"hidden_dropout": 0.1},
-    # from_pretrained joins, splits or renames the tensors in the files of these models.
-    "gpt_neox": {"hidden_dropout": 0.1},
-    "mixtral": EXPERTS,
-    "qwen3_moe": EXPERTS | {"moe_intermediate_size": 16},
-}
-RECENT = {  # of 2025 and 2026
-    "apertus": {"attention_dropout": 0.1},
-    "arcee": {"attention_dropout": 0.1},
-    "ernie4_5": {},
-    "exaone4": ALTERNATING | {"attention_dropout": 0.1},
-    "gemma4_text": GEMMA | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 40},
-    "hunyuan_v1_dense": {"attention_dropout": 0.1},
-    "ministral": WINDOW,
-    "ministral3": {"attention_dropout": 0.1},
-    "nanochat": {},
-    "seed_oss": {"attention_dropout": 0.1},
-    "gpt_oss": EXPERTS | ALTERNATING,
-    "llama4_text": EXPERTS
-    | {"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 8},
-    "deepseek_v3": LATENT | ROUTED | {"first_k_dense_replace": 1},
-    "glm4_moe_lite": LATENT | ROUTED | {"first_k_dense_replace": 1},
-}
-RECURRENT = {  # beside attention
-    "qwen3_5_text": DELTA_RULE,
-    "qwen3_5_moe_text": DELTA_RULE | SHARED_EXPERT,
-    "qwen3_next": DELTA_RULE | SHARED_EXPERT,
-    "olmo_hybrid": DELTA_RULE,
-    "kimi_linear": LATENT | ROUTED | LINEAR | {"linear_num_heads": 4, "linear_head_dim": 8},
-    "lfm2": CONVOLUTION | {"block_auto_adjust_ff_dim": False},
-    "lfm2_moe": CONVOLUTION | EXPERTS | {"num_dense_layers": 1, "moe_intermediate_size": 16},
-    "lfm3": {"num_hidden_layers": 4},
-    "falcon_h1": MAMBA2 | {"mamba_d_ssm": 64},
-    "bamba": MAMBA2 | {"attn_layer_indices": [1]},
-    "granitemoehybrid": MAMBA2 | EXPERTS | {"layer_types": ["mamba", "attention"]},
-    "jamba": MAMBA | EXPERTS | {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "nemotron_h": ROUTED
-    | {"layers_block_type": ["mamba", "mlp", "attention", "moe"], "num_hidden_layers": 4}
-    | {"mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 1, "ssm_state_size": 8},
-}
-WITHOUT_CACHE = {  # recurrent layers only: their `generate` takes no cache
-    "mamba": {},
-    "falcon_mamba": {},
-    "mamba2": {"num_heads": 4, "head_dim": 16, "n_groups": 1, "state_size": 8, "chunk_size": 8},
-}
-EXACT = ATTENTION | RECENT | RECURRENT | WITHOUT_CACHE
-REFUSED = {
-    "bert": {"is_decoder": True},
-    "recurrent_gemma": {"num_hidden_layers": 3},
-    "qwen4_exp_text": DELTA_RULE
-    | SHARED_EXPERT
-    | {"layer_types": ["linear_attention", "indexed_attention"], "hc_count": 2, "hc_lowrank": 8}
-    | {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8}
-    | {"indexer_budget": 8, "indexer_compress_ratio": 2},
-}
-
-VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 16,
-    "patch_size": 8,
-}
-QWEN_VISION = {
-    "depth": 1,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_heads": 2,
-    "out_hidden_size": 32,
-    "num_position_embeddings": 16,
-}
-WHOLE = {  # of text and images: (the language model inside, the other part, more)
-    "qwen3_5": ("qwen3_5_text", QWEN_VISION, {"tie_word_embeddings": True}),
-    "gemma3": ("gemma3_text", VISION, {"mm_tokens_per_image": 4}),
-    "gemma4": ("gemma4_text", VISION | {"num_key_value_heads": 2, "head_dim": 16}, {}),
-    "mistral3": ("ministral3", VISION | {"model_type": "pixtral", "head_dim": 16}, {}),
-    "llava": ("llama", VISION | {"model_type": "clip_vision_model"}, {}),
-}
-
-KINDS = {  # the rows of docs/models.md
-    "attention": ATTENTION,
-    "attention, of 2025 and 2026": RECENT,
-    "recurrent layers beside attention": RECURRENT,
-    "recurrent layers only": WITHOUT_CACHE,
-    "text and images: the language model inside": WHOLE,
-}
+ARCHITECTURES = Path(__file__).parent / "data" / "architectures.yaml"
+KINDS = yaml.safe_load(ARCHITECTURES.read_text())
+SMALL, REFUSED = KINDS.pop("all"), KINDS.pop("refused")
+VOCABULARY = SMALL["vocab_size"]
+WHOLE = KINDS["text and images: the language model inside"]
+RECURRENT = KINDS["recurrent layers beside attention"] | KINDS["recurrent layers only"]
+EXACT = KINDS["attention"] | KINDS["attention, of 2025 and 2026"] | RECURRENT
 
 
 def random_lm(name: str, **changes) -> torch.nn.Module:

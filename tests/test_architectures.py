@@ -16,7 +16,6 @@ from models import (
     RECURRENT,
     VOCABULARY,
     WHOLE,
-    WITHOUT_CACHE,
     published_model,
     random_ids,
     response_logits,
@@ -38,7 +37,7 @@ TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 CACHES = ["llama", "mistral", "olmo3", "gemma2", "opt", "bloom", "gpt_oss", "llama4_text"]
-CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WITHOUT_CACHE, *WHOLE]  # others are llama's
+CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WHOLE]  # others are llama's
 
 
 @pytest.fixture(autouse=True)

@@ -251,7 +251,6 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        ("", "--model DIR is required"),
         ("compare a", "two output folders"),
         ("compare /no/a /no/b", "/no/a/averages.json cannot be read"),
     ],

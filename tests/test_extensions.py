@@ -148,11 +148,3 @@ def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name):
         assert (sign * weight[side][order].diff() > 0).all()
         assert 1.2 < weight[side].max() / weight[side].min() <= 1.5
     assert (weight[tokens.advantage == 0] == 1).all()
-
-
-def test_tokens_of_one_p_have_one_weight():
-    tokens = token_batch([4, 4])
-    logprob = torch.tensor([-1.0, 0.0, 0.0, 0.0, -0.2, -0.2, -0.2, -3.0])
-    weight = weights("sure_sure", dataclasses.replace(tokens, logprob=logprob))
-    assert len(set(weight[1:4].tolist())) == len(set(weight[4:7].tolist())) == 1
-    assert weight[0] < weight[1] and weight[7] < weight[4]

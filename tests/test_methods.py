@@ -126,7 +126,6 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     rho[65:95] = 0.5  # λ_min
     rho = rho / 0.9
     metrics = weight_metrics(tokens, rho.float(), cfg)
-
     A = tokens.advantage.double()
     total = A.abs().sum()
     expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}

@@ -36,7 +36,8 @@ def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(b
 def test_a_certain_token_has_entropy_0_and_mean_p_1(base):
     """0 log 0 = 0: a probability that underflows gives no NaN."""
     W = torch.tensor([[1.0], [-1.0]])
-    numbers = Policy(base[0]).block_outputs(torch.tensor([[1e4]]), torch.tensor([0]), W)
+    with torch.no_grad():
+        numbers = Policy(base[0]).block_outputs(torch.tensor([[1e4]]), torch.tensor([0]), W)
     assert [each.item() for each in numbers] == [0, 0, 1]
 
 
@@ -47,7 +48,7 @@ def test_the_heads_gradient_is_summed_over_blocks_in_float32(base, batch, monkey
     gradients = []
     for size in (1, 10_000):
         monkeypatch.setattr(policy_module, "LOGIT_BLOCK", size * model.config.vocab_size)
-        logprob = outputs(Policy(model), batch).logprob
+        logprob = outputs(Policy(model), batch, range(4)).logprob
         gradients.append(grad(logprob.sum(), list(model.lm_head.parameters())))
     for by_token, at_once in zip(*gradients, strict=True):
         error = (by_token.double() - at_once.double()).norm() / at_once.double().norm()
@@ -109,18 +110,3 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     torch.testing.assert_close(rows, v[index], rtol=1e-4, atol=1e-4)
     assert torch.equal(index.sort().values, torch.arange(len(v)))
     assert not rows.requires_grad
-
-
-@pytest.mark.parametrize("width, kept", [(2, torch.bfloat16), (1, torch.float32)])
-def test_features_get_float32_states_and_are_kept_in_the_models_dtype(base, batch, width, kept):
-    policy = Policy(copy.deepcopy(base[0]).bfloat16())
-    dtypes = set()
-
-    def features(out, head):
-        dtypes.add(out.hidden.dtype)
-        return out.hidden[:, :width]
-
-    plan = plan_mini_batches(batch, ADVANTAGES, 8, 150)
-    _, _, rows = old_log_probabilities(policy, plan, features)
-    assert dtypes == {torch.float32}
-    assert {part.dtype for _, part in rows.parts} == {kept}

@@ -1,4 +1,4 @@
-"""README.md, RESULTS.md and docs/: named files and functions exist, and examples run."""
+"""README.md, RESULTS.md and docs/: named files exist, commands are accepted, examples run."""
 
 import importlib
 import json
@@ -21,8 +21,6 @@ from infra.rows import Rows
 
 PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
-EQUATIONS = (ROOT / "docs/equations.md").read_text()
-TABLE = EQUATIONS.split("## Every method and ablation is a flag")[0]
 EXTENDING = (ROOT / "docs/extending.md").read_text()
 METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
 
@@ -70,18 +68,6 @@ def test_every_command_is_accepted():
                 evaluate.parse_config(flags)
         else:
             assert (ROOT / words[0]).exists(), line
-
-
-def test_every_function_in_the_table_exists():
-    named = set(re.findall(r"`(\w+)\.(\w+)`", TABLE))
-    assert len(named) > 15
-    for module, name in sorted(pair for pair in named if pair[1] != "py"):
-        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
-
-
-def test_every_test_in_the_table_exists():
-    written = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
-    assert set(re.findall(r"\b(test_\w+)`", TABLE)) <= set(re.findall(r"def (test_\w+)", written))
 
 
 def test_every_logged_metric_is_explained(finished):

@@ -30,18 +30,12 @@ END = toy.TOKEN_ID["<eos>"]
 
 def prompts_of(tokenizer, *sets):
     """The token ids of toy problems, from sets given as (count, seed, k)."""
-    problems = []
-    for count, seed, k in sets:
-        problems += toy.problems(count, seed=seed, k=k)
+    problems = [problem for each in sets for problem in toy.problems(*each)]
     return tokenizer([problem["problem"] for problem in problems]).input_ids
 
 
 def ids_of(rollouts):
     return [each.tokens.tolist() for each in rollouts]
-
-
-def texts_of(rollouts):
-    return [each.text for each in rollouts]
 
 
 def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
@@ -90,14 +84,14 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
     new = greedy[:, len(prompts[0]) :]
-    assert tokenizer.batch_decode(new, skip_special_tokens=True) == texts_of(out)
+    assert tokenizer.batch_decode(new, skip_special_tokens=True) == [each.text for each in out]
 
 
 def test_a_repeated_problem_gets_new_responses(base):
     """The first occurrence gets the same responses as on its own. A second call keeps counting."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
-    options = {"group_size": 3, "sampling": Sampling(20, seed=5, in_flight=5), "step": 2}
+    options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=5), "step": 2}
     alone = ids_of(rollout(model, tokenizer, [prompt], [4], **options))
     twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], **options))
     assert twice[:3] == alone
@@ -120,7 +114,7 @@ def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base,
     config = GenerationConfig(do_sample=True, top_k=1, repetition_penalty=5.0, eos_token_id=END)
     monkeypatch.setattr(model, "generation_config", config)
     again = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(20))
-    assert texts_of(again) == texts_of(plain)
+    assert ids_of(again) == ids_of(plain)
     assert model.generation_config is config
 
 
@@ -153,7 +147,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
 
     monkeypatch.setattr("rollout.generate", drawn)
     out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
-    assert texts_of(out) == ["<think>5</think>7", "<think>5"]
+    assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
 
 

@@ -50,10 +50,9 @@ def batch():
 def test_what_p_and_the_state_explain(batch):
     """Weights that are a function of p are explained by p, linear ones in h by the state."""
     p, h = batch["logprob"].exp(), batch["hidden"]
-    of_p, of_state = (p - 0.5).abs(), h @ torch.arange(6.0)
-    given_p, given_state = credit.explained(of_p, p, h)
+    given_p, given_state = credit.explained((p - 0.5).abs(), p, h)
     assert given_p > 0.9 > 0.1 > given_state
-    given_p, given_state = credit.explained(of_state, p, h)
+    given_p, given_state = credit.explained(h @ torch.arange(6.0), p, h)
     assert given_state > 0.9 > 0.1 > given_p
 
 

@@ -10,7 +10,7 @@ from toy_runs import refusal
 
 import toy
 from benchmarks import picture
-from benchmarks.samples import limits, page
+from benchmarks.samples import page
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
@@ -55,14 +55,6 @@ def test_a_response_adds_no_markup_to_a_page(tmp_path):
     assert DATA.sub("", attack, count=1) == DATA.sub("", plain, count=1)
     (sample,) = data_of(attack)["runs"][0]["samples"]
     assert [sample["problem"], *sample["tokens"]] == [ATTACK, ATTACK]
-
-
-def test_the_strongest_colours_are_those_of_weights_that_occur():
-    few = [sample_of(["a", "b"], [0.96, 1.44]), sample_of(["c", "d"], [1.2, None])]
-    assert limits(few) == (0.96, 1.44)
-    many = sample_of(["a"] * 300, [1.2] * 298 + [0.1, 9.0])
-    assert limits([many]) == (0.99, 1.2)
-    assert limits([sample_of(["a"])]) == (0.99, 1.01)
 
 
 def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):

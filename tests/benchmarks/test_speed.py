@@ -28,18 +28,6 @@ def test_all_weights_that_multiply_are_counted_once():
     assert counted == expected
 
 
-def test_the_table_has_rates_and_their_ratios():
-    size = {"responses": 4, "length": 25, "peak": 2.5e9}
-    products = size | {"name": "products", "seconds": {"sampling": 2.0}}
-    ours = size | {"name": "train.py", "seconds": {"sampling": 5.0, "step": 40.0}}
-    theirs = size | {"name": "TRL", "seconds": {"sampling": 10.0, "step": 50.0}}
-    assert speed.line_of(ours) == ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"]
-    assert list(speed.ratios(products, ours, theirs)) == [
-        ["train.py / products", "0.4", "", "", "", "", ""],
-        ["train.py / TRL", "2", "", "", "", "1.25", ""],
-    ]
-
-
 @pytest.mark.parametrize("name", ["products", "train.py", "generate"])
 def test_a_part_is_measured(name, tmp_path, monkeypatch):
     """In train.py's steps no response ends early, and all have an advantage."""

@@ -10,7 +10,7 @@ from toy_runs import SMALL, contents, refusal
 
 import train
 from infra import folder as files
-from infra.errors import Stop, UserError
+from infra.errors import UserError
 from infra.folder import append_line, claim, read_lines, write_json, write_lines
 
 WRITTEN = ("metrics.jsonl", "model", "checkpoint-*")
@@ -102,11 +102,3 @@ def test_garbage_in_a_file_is_reported(garbage, tmp_path):
     for read in (read_lines, files.read_json):
         with pytest.raises(UserError, match=f"{path} cannot be read"):
             read(path)
-
-
-def test_a_failure_to_write_becomes_one_line(tmp_path):
-    said = r"file could not be written .*No space left.*; [\d,]+ MB are free\): make room"
-    refused = pytest.raises(Stop, match=said)
-    with refused as stopped, files.writing(tmp_path / "file"), open("/dev/full", "w") as file:
-        file.write("text")
-    assert stopped.value.args[1] == 1

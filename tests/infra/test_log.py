@@ -27,11 +27,7 @@ def row(step, **changed):
     return metrics | {"grad_norm": 0.2, "seconds": 2.0} | changed
 
 
-METRICS = [
-    {"step": 0, "eval_accuracy": 0.25},
-    row(1),
-    row(2, reward=0.75, grad_norm=0.1, seconds=3.0, eval_accuracy=0.625),
-]
+METRICS = [{"step": 0, "eval_accuracy": 0.25}, row(1), row(2, seconds=3.0, eval_accuracy=0.625)]
 
 
 def run_in(folder, rank=0, steps=220, tokenizer=None):
@@ -105,7 +101,6 @@ DEAD = [  # rewards of two earlier steps and of this one; the text; how many of 
     ([0.0, 0.0], 0.0, RIGHT, 23, "--max-new-tokens"),
     ([0.0, 0.0], 0.0, "so it is 7", 1, "--prompt-template"),
     ([1.0, 1.0], 1.0, RIGHT, 0, "too easy"),
-    ([0.0, 0.25], 0.0, RIGHT, 0, None),
     ([0.0, 0.0], 1.0, RIGHT, 0, None),
 ]
 

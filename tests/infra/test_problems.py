@@ -226,14 +226,12 @@ def test_a_chat_template_that_fails_is_one_line(template):
 
 def test_refuse_length_counts_the_prompt_and_the_response():
     config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
-    refuse_length(config, [[0] * 3, [0] * 8], 32)
+    prompts = [[0] * 3, [0] * 8]
+    refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
-        refuse_length(config, [[0] * 3, [0] * 8], 33)
-
-    endless = SimpleNamespace(max_position_embeddings=None, vocab_size=7)
-    refuse_length(endless, [[0] * 8, [6, 5]], 10**6)
+        refuse_length(config, prompts, 33)
     with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
-        refuse_length(endless, [[0] * 8, [7, 5]], 10**6)
+        refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"

@@ -17,9 +17,9 @@ def response(prompt_length=2, new=0):
 
 
 def test_waiting_responses_enter_up_to_the_limit_in_order():
-    running, waiting = [response(new=10)], [response(2), response(3), response(4)]
-    first, second, third = waiting
-    assert schedule(running, waiting, 3, 10**6) == [*running, first, second]
+    running, first, second, third = response(new=10), response(2), response(3), response(4)
+    waiting = [first, second, third]
+    assert schedule([running], waiting, 3, 10**6) == [running, first, second]
     assert waiting == [third]
 
 
@@ -30,8 +30,7 @@ def test_the_longest_wait_until_the_others_fit_and_lose_their_caches():
     waiting = [new]
     assert schedule([long, short, middle], waiting, 10, capacity) == [short, middle]
     assert waiting == [new, long]  # fewest new tokens first
-    assert long.cache is None
-    assert short.cache is not None
+    assert long.cache is None is not short.cache
 
 
 def test_a_long_response_is_not_overtaken_and_always_runs_alone():

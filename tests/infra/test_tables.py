@@ -117,12 +117,11 @@ def test_gpqa_shuffles_its_answers_and_names_the_right_letter(hub):
     load.assert_called_once_with("Idavidrein/gpqa", split="train", name="gpqa_diamond")
     assert len({each["answer"] for each in problems}) > 1
     for i, each in enumerate(problems):
-        lines = each["problem"].split("\n")
-        assert lines[0] == f"q{i}" and lines[5:] == ["Answer with the letter."]
-        assert [line[:4] for line in lines[1:5]] == ["(A) ", "(B) ", "(C) ", "(D) "]
-        assert sorted(line[4:] for line in lines[1:5]) == ["right", "wrong1", "wrong2", "wrong3"]
-        assert f"({each['answer']}) right" in lines
-        assert each["choice"] is True
+        question, *options, last = each["problem"].split("\n")
+        assert (question, last, each["choice"]) == (f"q{i}", "Answer with the letter.", True)
+        assert [option[:4] for option in options] == ["(A) ", "(B) ", "(C) ", "(D) "]
+        assert sorted(option[4:] for option in options) == ["right", "wrong1", "wrong2", "wrong3"]
+        assert f"({each['answer']}) right" in options
     assert problems == load_problems("gpqa_diamond")
 
 

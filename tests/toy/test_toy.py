@@ -16,8 +16,6 @@ from toy.base import train_base
 from toy.task import is_right
 from verify import reward
 
-# Problems
-
 
 def test_chain_works_left_to_right_mod_10():
     assert toy.chain("7*6+1-4=?") == [2, 3, 9]
@@ -31,28 +29,6 @@ def test_problems_are_the_same_on_every_machine():
     first, second = toy.problems(2)
     assert first == {"problem": "6*3-8-5-3*4=?", "answer": "8"}
     assert second == {"problem": "3+3+3*1*7-6=?", "answer": "7"}
-
-
-# Demonstrations
-
-
-def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips():
-    rng = np.random.default_rng(0)
-    excess = {"*": [], "+": [], "-": []}
-    for p in toy.problems(600, seed=2):
-        response = toy.demonstration(p["problem"], rng, noise=0.3, regime="learn")
-        for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
-            excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
-    # A product is right or 3 too large. The wrong one is more likely.
-    products = excess.pop("*")
-    assert set(products) == {0, 3}
-    assert abs(np.mean(np.array(products) == 3) - 0.55) < 0.05
-    for operation in excess:
-        assert set(excess[operation]) == set(range(10))
-        assert abs(np.mean(np.array(excess[operation]) != 0) - 0.3 * 0.9) < 0.05
-
-
-# Decisive tokens
 
 
 def decided(problem, response):
@@ -94,9 +70,6 @@ def test_is_right_agrees_with_verify_on_demonstrations():
     assert 0.1 < np.mean(rights) < 0.9  # both right and wrong responses occurred
 
 
-# The committed base models
-
-
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
 def test_committed_base_loads_in_float32_without_training(base, tmp_path):
     model, tokenizer = toy.base_model(**vars(base), cache=tmp_path)
@@ -106,9 +79,6 @@ def test_committed_base_loads_in_float32_without_training(base, tmp_path):
     assert len(tokenizer) == len(toy.VOCABULARY) == model.config.vocab_size
     assert tokenizer.decode(tokenizer("Now 1+2=3\n").input_ids) == "Now 1+2=3\n"
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
-
-
-# Building a base model
 
 
 def test_base_folder_builds_other_bases_once_and_reproducibly(tmp_path, monkeypatch, capsys):
