@@ -37,9 +37,9 @@ from infra.run import export
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of an uninterrupted run of six steps. Read-only."""
+    """The folder of an uninterrupted run of four steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train_small(folder, *EVALUATED, steps=6)
+    train_small(folder, *EVALUATED, steps=4)
     return folder
 
 
@@ -66,7 +66,7 @@ def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock"}
 
 
-AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "6", "--output-dir"]
+AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "4", "--output-dir"]
 
 
 def train_until(words):
@@ -103,7 +103,7 @@ def test_a_run_killed_three_times_gives_the_same_files(whole, tmp_path):
     assert not (folder / "model" / "config.json").exists()  # so that no mixture loads
     assert (folder / "model" / "model.safetensors").exists()
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 6, "lo')  # as if killed within a line
+        file.write('{"step": 4, "lo')  # as if killed within a line
     forked.finished(forked.start(*AT_ONCE, str(folder)))
     assert_same_run(folder, whole)
 
@@ -198,7 +198,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
-    train_small(two_steps, *EVALUATED, steps=6)
+    train_small(two_steps, *EVALUATED, steps=4)
     assert_same_run(two_steps, whole)
 
 
