@@ -8,6 +8,7 @@ seed at its end, share one thick line: the running mean of their mean.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +32,14 @@ STYLES = ("-", "--", "-.", ":")  # legible in grey
 def read_runs(folders: list[Path]) -> dict[str, list[list[dict]]]:
     """The metrics of the runs, by folder without -SEED. Raises UserError if a run has none."""
     groups = {}
+    shared = os.path.commonpath([folder.parent for folder in folders])  # not in a label
     for folder in folders:
         seed = read_json(folder / "config.json")["seed"]
         metrics = read_lines(folder / "metrics.jsonl")
         if not metrics:
             raise UserError(f"{folder} has no metrics yet: wait for its first step")
-        groups.setdefault(str(folder).removesuffix(f"-{seed}"), []).append(metrics)
+        label = os.path.relpath(folder, shared).removesuffix(f"-{seed}")
+        groups.setdefault(label, []).append(metrics)
     return groups
 
 

@@ -247,12 +247,13 @@ def print_tables(done: dict[Job, dict]) -> None:
     ]
     print_table(["setting", "row: tuning seeds", *[f"{rate:g}" for rate in RATES]], cells)
     print_outcomes(counted)
-    for row in PRIMARY:
+    pairs = [(row, "dapo") for row in PRIMARY] + [("scalar", "delta")]
+    for row, base in pairs:
         for settings in (MAIN, (LONG,)):  # Holm over the settings of a family
-            known = [setting for setting in settings if (setting, row) in counted]
-            of_row = {setting: differences(counted, setting, row) for setting in known}
+            known = [x for x in settings if {(x, row), (x, base)} <= counted.keys()]
+            of_row = {setting: differences(counted, setting, row, base) for setting in known}
             if of_row:
-                print_differences(f"{row} minus dapo", of_row)
+                print_differences(f"{row} minus {base}", of_row)
     print_signs(counted)
 
 
