@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 
 import torch
+from torch.distributed import run
 
 ROOT = Path(__file__).parent.parent
 
 SERVER = get_context("forkserver")
-LATE = ["IPython.display", "matplotlib.pyplot", "nbformat", "torch.profiler"]  # imported late
-LATE += ["torch.distributed.checkpoint", "torch.distributed.run"]
-SERVER.set_forkserver_preload([*LATE, "evaluate", "toy", "train"])
+LATE = ["IPython.display", "matplotlib.pyplot", "nbformat", "pytest", "torch.profiler"]
+SERVER.set_forkserver_preload([*LATE, "torch.distributed.run", "evaluate", "toy", "train"])
 
 
 def ensure_server() -> None:
@@ -88,7 +88,7 @@ def start(*words: str, file_limit: int | None = None) -> Forked:
 def torchrun(ranks: int, *words: str) -> Forked:
     """Start `torchrun --nproc_per_node RANKS WORDS`, with options first, in the background."""
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
-    return Forked(run_agent, [*options, "--standalone", *words])
+    return Forked(run.main, [*options, "--standalone", *words])
 
 
 def finished(process: Forked, code: int = 0, seconds: float = 300) -> Forked:
@@ -105,11 +105,8 @@ def call(function: Callable, *arguments):
         return pool.submit(function, *arguments).result()
 
 
-# ---- in the new process --------------------------------------------------------------------------
-
-
 def begin(script, words, outputs, threads, file_limit) -> None:
-    """Set up this process as a shell would: output, signals, limits, folder."""
+    """Set up the new process as a shell would: output, signals, limits, folder. Run the script."""
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout.reconfigure(line_buffering=True)
@@ -126,9 +123,3 @@ def begin(script, words, outputs, threads, file_limit) -> None:
 def run_script(words: list[str]) -> None:
     sys.argv = words
     runpy.run_path(words[0], run_name="__main__")
-
-
-def run_agent(words: list[str]) -> None:
-    from torch.distributed.run import main
-
-    main(words)

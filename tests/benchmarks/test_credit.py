@@ -5,15 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from references import token_outputs
-from toy_runs import SMALL
 
-from ablations import top_k_hidden_gradient
 from benchmarks import branches, credit
-from config import parse_config
 from delta import delta_coefficients
-from loading import load_model
-from toy.by_name import model_folder
 
 KINDS = {"end": "<|im_end|>", "space": "\n\n", "digits": " 12", "operator": " =", "LaTeX": " frac"}
 KINDS |= {"word": " So", "punctuation": "7th"}
@@ -95,18 +89,6 @@ def test_weights_of_each_problem_for_itself(batch):
     n = int(batch["length"][:4].sum())
     assert torch.equal(apart[:n], delta_coefficients(v[:n], batch["advantage"][:n], 1))
     assert torch.equal(apart[n:], torch.ones(len(apart) - n))
-
-
-def test_top_k_weights_need_no_v_of_tokens_without_an_advantage(tmp_path):
-    flags = [*SMALL, "--max-new-tokens", "64", "--output-dir", str(tmp_path)]
-    batch = credit.sampled_batch(flags)
-    lm, _ = load_model(model_folder(parse_config(flags)))
-    token = torch.cat([torch.as_tensor(x.tokens).long() for x in batch["rollouts"]])
-    of_all = top_k_hidden_gradient(
-        token_outputs(batch["hidden"], token), lambda: lm.lm_head.weight.detach(), credit.TOP_K
-    )
-    ours = credit.coefficients(batch, batch["top_k"], 1, apart=False)
-    torch.testing.assert_close(ours, delta_coefficients(of_all, batch["advantage"], 1))
 
 
 def test_chosen_responses_are_complete_and_of_mixed_groups(batch):

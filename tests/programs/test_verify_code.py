@@ -1,9 +1,14 @@
 """verify_code.py: right programs pass, wrong ones fail with a reason, and faulty tests warn."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 import warnings
 
 import pytest
+from conftest import ROOT
 from listed import listed
 
 from programs import verify_code
@@ -166,3 +171,15 @@ def test_same_value_agrees_with_json():
         assert compare.same_value(value, gold, compare.TOLERANCE), value
     for value, gold in OTHER_VALUES:
         assert not compare.same_value(value, gold, compare.TOLERANCE), value
+
+
+def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):
+    """Beside answers/thoughts.py."""
+    shutil.copytree(ROOT / "programs", tmp_path / "judge")
+    (tmp_path / "answers").mkdir()
+    shutil.copy(ROOT / "answers" / "thoughts.py", tmp_path / "answers")
+    example = (ROOT / "programs/README.md").read_text().split("```python\n")[1].split("```\n")[0]
+    promised = re.findall(r"^# (.*)$", example, re.MULTILINE)
+    command = [sys.executable, "-c", example.replace("from programs.", "from judge.")]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.stdout.splitlines() == promised and promised, run.stderr
