@@ -78,15 +78,6 @@ def test_advantages_and_surrogate_are_those_of_grpo():
         assert torch.equal(surrogate, grpo.clipped_surrogate(old + log_ratio, old, A))
 
 
-@pytest.mark.parametrize("flags", ["--K -1", "--method dapo --K 2"])
-def test_a_number_of_refinements_without_a_meaning_is_refused_in_one_line(flags, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        minimal.main(flags.split())
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--K" in line
-
-
 def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan(monkeypatch):
     monkeypatch.setattr(minimal, "MAX_NEW_TOKENS", 8)
     lm, tokenizer = toy.base_model(noise=0.1, regime="learn")

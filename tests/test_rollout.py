@@ -4,7 +4,9 @@ test_architectures.py compares every token with the inverse CDF of a plain forwa
 random number. test_minimal.py shows that seed, step, problem and sample select the numbers.
 """
 
+import itertools
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -169,15 +171,10 @@ LAST = len(toy.VOCABULARY) - 1  # ends a response
 PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
 
 
-class Given:
-    """Returns the given numbers instead of random ones, then zeros."""
-
-    def __init__(self, numbers: np.ndarray):
-        self.rest = numbers
-
-    def random(self, count: int) -> np.ndarray:
-        now, self.rest = self.rest[:count], self.rest[count:]
-        return np.append(now, np.zeros(count - len(now)))
+def given(numbers: np.ndarray) -> SimpleNamespace:
+    """Returns these numbers instead of random ones, then zeros."""
+    rest = itertools.chain(numbers, itertools.repeat(0.0))
+    return SimpleNamespace(random=lambda n: np.fromiter(itertools.islice(rest, n), dtype=float))
 
 
 def scripted_responses(lengths: list[int]) -> list[Running]:
@@ -190,7 +187,7 @@ def scripted_responses(lengths: list[int]) -> list[Running]:
     for i, length in enumerate(lengths):
         u = random_numbers(0, 0, i, 0).random(100) * 0.5
         u[length - 1] = 1 - 2**-53
-        responses.append(Running(PROMPTS[i % len(PROMPTS)], Given(u)))
+        responses.append(Running(PROMPTS[i % len(PROMPTS)], given(u)))
     return responses
 
 

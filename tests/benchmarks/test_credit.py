@@ -1,4 +1,4 @@
-"""benchmarks/credit.py and branches.py: kinds of tokens, statistics of weights, measured credit."""
+"""benchmarks/credit.py and branches.py: statistics of weights, measured credit."""
 
 from types import SimpleNamespace
 
@@ -8,13 +8,6 @@ import torch
 
 from benchmarks import branches, credit
 from delta import delta_coefficients
-
-KINDS = {"end": "<|im_end|>", "space": "\n\n", "digits": " 12", "operator": " =", "LaTeX": " frac"}
-KINDS |= {"word": " So", "punctuation": "7th"}
-
-
-def test_kind_of_a_token():
-    assert {kind: credit.kind_of(text) for kind, text in KINDS.items()} == {x: x for x in KINDS}
 
 
 @pytest.fixture

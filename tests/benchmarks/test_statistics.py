@@ -5,14 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.statistics import (
-    critical_t,
-    half_width,
-    holm,
-    mean_interval,
-    spearman,
-    two_sided_p,
-)
+from benchmarks.statistics import critical_t, half_width, holm, mean_interval, spearman, two_sided_p
 from benchmarks.tables import print_differences
 
 

@@ -1,13 +1,10 @@
 """benchmarks/weights.py: rows that no flag selects, the choice of a rate, and tables."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from references import token_batch
 
-import toy
 from benchmarks import weights
 from benchmarks.tables import append_csv
 from methods import Method
@@ -28,19 +25,6 @@ def test_tokens_only_and_sides_only_are_the_two_factors_of_the_weights():
     assert torch.allclose(of_sides[A != 0], torch.tensor([1.15, 1.15, 0.9, 0.9, 0.9]))
     for side in (A > 0, A < 0):
         assert (of_tokens * A)[side].sum() == pytest.approx(float(A[side].sum()))
-
-
-def test_the_oracle_raises_the_decisive_tokens():
-    ids = toy.build_tokenizer()("So 2+3=5\nThen 5-1=3\nanswer \\boxed{3}<eos>").input_ids
-    n = len(ids)
-    tokens = token_batch([n], advantage=torch.full((n,), -0.5))
-    problem = {"problem": "2+3-1=?"}
-    tokens = replace(tokens, token=torch.tensor(ids), problems=[problem])
-    weight = weights.oracle(tokens, None)
-    (decided,) = (weight > 1.1).nonzero().flatten().tolist()
-    assert decided == 12 and ids[decided] == toy.TOKEN_ID["3"]
-    assert weight.mean() == pytest.approx(1)
-    assert weight.max() / weight.min() == pytest.approx(1.5)
 
 
 def line(row, rate, seed, reward, setting="learn"):

@@ -46,11 +46,9 @@ NO_WEIGHTS = "its weights must be whole .safetensors files"
 WRONG = [
     (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), NO_WEIGHTS),
     (weights(lambda ts: {k: v for k, v in ts.items() if "q_proj" not in k}), "missing keys model."),
-    (weights(lambda ts: ts | {"score.weight": torch.ones(2)}), "unexpected keys score.weight"),
     (config(intermediate_size=96), "mismatched keys ('model.layers.0.mlp.down_proj.weight'"),
     (write("config.json", b"{"), "cannot read config.json"),
     (config(model_type="qwen2_5_vl"), "this qwen2_5_vl has no causal language model: pass a text"),
-    (config(layer_types=["echo"] * 2), "cannot read config.json"),
     (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
     (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
     (write("generation_config.json", b'{"eos_token_id": "</s>"}'), "set eos_token_id to the id of"),

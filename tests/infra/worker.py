@@ -16,13 +16,7 @@ from torch import distributed as dist
 
 import train
 from infra.errors import UserError
-from infra.ranks import (
-    end_ranks,
-    from_all_ranks,
-    on_first_rank,
-    shared_by_ranks,
-    start_ranks,
-)
+from infra.ranks import end_ranks, from_all_ranks, on_first_rank, shared_by_ranks, start_ranks
 
 RUNS = {
     "delta": [],

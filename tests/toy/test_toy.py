@@ -31,19 +31,9 @@ def test_problems_are_the_same_on_every_machine():
     assert second == {"problem": "3+3+3*1*7-6=?", "answer": "7"}
 
 
-def decided(problem, response):
-    """The (position, token) pairs for decisive tokens in a response given as text."""
-    ids = toy.build_tokenizer()(response).input_ids
-    mark = toy.decisive(problem, torch.tensor(ids))
-    return [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()]
-
-
-def test_decisive_marks_every_result_of_a_right_response():
-    response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{9}<eos>"
-    assert decided("7*6+1-4=?", response) == [(4, "2"), (10, "3"), (16, "9")]
-
-
-WRONG = [  # problem, response, the decisive token
+DECISIVE = [  # problem, response, its decisive tokens
+    # Every result of a right response.
+    ("7*6+1=?", "7*6=2\n2+1=3\nanswer \\boxed{3}<eos>", [(4, "2"), (10, "3")]),
     # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
     ("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>", [(16, "8")]),
     # Cut off before this error: no earlier error matters.
@@ -55,9 +45,11 @@ WRONG = [  # problem, response, the decisive token
 ]
 
 
-@pytest.mark.parametrize("problem, response, marked", WRONG)
-def test_decisive_marks_the_first_error_that_was_not_undone(problem, response, marked):
-    assert decided(problem, response) == marked
+@pytest.mark.parametrize("problem, response, expected", DECISIVE)
+def test_decisive_marks_right_results_or_the_error_that_was_not_undone(problem, response, expected):
+    ids = toy.build_tokenizer()(response).input_ids
+    mark = toy.decisive(problem, torch.tensor(ids))
+    assert [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()] == expected
 
 
 def test_is_right_agrees_with_verify_on_demonstrations():

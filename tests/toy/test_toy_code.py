@@ -14,15 +14,11 @@ FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 FIRST_TEST = {"function": "f", "args": [8, 2], "expected": 14}
 
 
-def chains(count, seed=0):
-    """Random functions, sound or not."""
-    rng = np.random.default_rng(seed)
-    return [draw_any(rng) for _ in range(count)]
-
-
 def test_results_apply_one_operation_after_another():
     """Every step is evaluated by itself, so no parenthesis is missing in the whole expression."""
-    for chain in chains(300):
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        chain = draw_any(rng)  # a random function, sound or not
         for values, found in zip(inputs(chain.arguments), results(chain), strict=True):
             named = dict(zip(NAMES, values, strict=False))
             current = eval(chain.start, None, named)
