@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toy_runs import train_small
+from toy_runs import EVALUATED, train_small
 from transformers.utils import logging as hf_logging
 
 import toy
@@ -46,5 +46,5 @@ def batch(base):
 def finished(tmp_path_factory):
     """The folder of an uninterrupted run of three steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_small(folder, steps=3)
+    train_small(folder, *EVALUATED, steps=3)
     return folder

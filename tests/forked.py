@@ -1,8 +1,8 @@
 """Runs the scripts in separate processes that start with everything imported.
 
 Importing torch and transformers takes about five seconds; a fork is immediate. One server process
-imports the scripts once for all tests and forks itself for every script. The torchrun agent is also
-such a fork, and it forks its ranks. The server computes nothing, so a fork loses no threads.
+imports the scripts once and forks itself for every script. The torchrun agent is such a fork too,
+and it forks its ranks. The server computes nothing, so a fork loses no threads.
 """
 
 import os
@@ -18,11 +18,13 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 
 import torch
+from torch.distributed import run
 
 ROOT = Path(__file__).parent.parent
 
 SERVER = get_context("forkserver")
-SERVER.set_forkserver_preload(["imported"])
+LATE = ["IPython.display", "matplotlib.pyplot", "nbformat", "pytest", "torch.profiler"]
+SERVER.set_forkserver_preload([*LATE, "torch.distributed.run", "evaluate", "toy", "train"])
 
 
 def ensure_server() -> None:
@@ -86,7 +88,7 @@ def start(*words: str, file_limit: int | None = None) -> Forked:
 def torchrun(ranks: int, *words: str) -> Forked:
     """Start `torchrun --nproc_per_node RANKS WORDS`, with options first, in the background."""
     options = ["--nproc_per_node", str(ranks), "--start-method", "fork", "--run-path"]
-    return Forked(run_agent, [*options, "--standalone", *words])
+    return Forked(run.main, [*options, "--standalone", *words])
 
 
 def finished(process: Forked, code: int = 0, seconds: float = 300) -> Forked:
@@ -103,11 +105,8 @@ def call(function: Callable, *arguments):
         return pool.submit(function, *arguments).result()
 
 
-# ---- in the new process --------------------------------------------------------------------------
-
-
 def begin(script, words, outputs, threads, file_limit) -> None:
-    """Set up this process as a shell would: output, signals, limits, folder."""
+    """Set up the new process as a shell would: output, signals, limits, folder. Run the script."""
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout.reconfigure(line_buffering=True)
@@ -124,9 +123,3 @@ def begin(script, words, outputs, threads, file_limit) -> None:
 def run_script(words: list[str]) -> None:
     sys.argv = words
     runpy.run_path(words[0], run_name="__main__")
-
-
-def run_agent(words: list[str]) -> None:
-    from torch.distributed.run import main
-
-    main(words)

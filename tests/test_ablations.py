@@ -39,8 +39,6 @@ def test_fixed_temperatures_come_from_the_first_batch():
     torch.testing.assert_close(second.double(), (lam / lam.mean()).double(), rtol=1e-4, atol=1e-4)
 
 
-# ---- variants, proxies and selection -------------------------------------------------------------
-
 GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advantages 1, -1, 0.5, 0
 
 
@@ -55,30 +53,25 @@ def test_variants_match_reference(K, variant):
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
 
 
+W, H = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.tensor([0, 3, 8, 3, 1, 5, 2, 2, 0])
+
+
 def test_top_k_hidden_gradient_is_exact_over_the_whole_vocabulary():
     """App. F: with k = V the proxy equals ∇_h log p(y) from autograd."""
-    g = torch.Generator().manual_seed(0)
-    W = torch.randn(9, 4, generator=g)
-    h = torch.randn(5, 4, generator=g, requires_grad=True)
-    y = torch.tensor([0, 3, 8, 3, 1])
-    logprob = (h @ W.T).log_softmax(-1).gather(1, y[:, None])
+    h = H.clone().requires_grad_()
+    logprob = (h @ W.T).log_softmax(-1).gather(1, Y[:, None])
     (gradient,) = torch.autograd.grad(logprob.sum(), h)
-    rows = token_outputs(h.detach(), y)
     for k in (9, 100):
-        torch.testing.assert_close(top_k_hidden_gradient(rows, lambda: W, k), gradient)
+        ours = top_k_hidden_gradient(token_outputs(H, Y), lambda: W, k)
+        torch.testing.assert_close(ours, gradient)
 
 
 def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
-    g = torch.Generator().manual_seed(0)
-    W, h = torch.randn(9, 4, generator=g), torch.randn(5, 4, generator=g)
-    y = torch.tensor([0, 3, 8, 3, 1])
-    ours = top_k_hidden_gradient(token_outputs(h, y), lambda: W, k=3)
-    for i in range(5):
-        logits = W @ h[i]
-        top = sorted(range(9), key=lambda j: -float(logits[j]))[:3]
-        total = sum(logits[j].exp() for j in top)
-        expected = sum(logits[j].exp() / total * W[j] for j in top)
-        torch.testing.assert_close(ours[i], W[y[i]] - expected)
+    ours = top_k_hidden_gradient(token_outputs(H, Y), lambda: W, k=3)
+    for i in range(9):
+        logits, top = (W @ H[i]).topk(3)
+        torch.testing.assert_close(ours[i], W[Y[i]] - logits.softmax(0) @ W[top])
 
 
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
@@ -95,9 +88,8 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
 
 def test_equal_tokens_are_selected_from_the_whole_batch():
     """Not by position: each quarter of the batch keeps about half of its tokens, in every step."""
-    equal = token_batch(
-        [512] * 8, 3, of_response=[1.0, -1.0], features=torch.ones(4096, 3)
-    )  # Δ = 0
+    same = torch.ones(4096, 3)  # Δ = 0
+    equal = token_batch([512] * 8, 3, of_response=[1.0, -1.0], features=same)
     for which in ("top", "bottom", "random"):
         kept = delta_weights(equal, "--select", which).view(4, 1024) > 0
         assert kept.sum() == 2048

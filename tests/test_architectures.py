@@ -1,8 +1,8 @@
 """Any causal language model: training and sampling use the model that from_pretrained returns.
 
-Each architecture of EXACT and WHOLE (models.py) is compared with its plain forward pass, one
-sequence at a time; each of REFUSED is refused in one line. Sliding windows have 8 tokens, and the
-head runs in blocks of 20 tokens.
+Each architecture of EXACT (models.py) is compared with its plain forward pass, one sequence at a
+time, and samples of each kind of cache too; each of REFUSED is refused in one line. Sliding windows
+have 8 tokens, and the head runs in blocks of 20 tokens.
 """
 
 from pathlib import Path
@@ -13,8 +13,10 @@ import torch
 from forked import finished, torchrun
 from models import (
     EXACT,
+    RECURRENT,
     VOCABULARY,
     WHOLE,
+    WITHOUT_CACHE,
     published_model,
     random_ids,
     response_logits,
@@ -23,7 +25,7 @@ from models import (
 )
 from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
-from toy_runs import SMALL, read_lines, train_small
+from toy_runs import SCRIPT, SMALL, read_lines, train_small
 from transformers import AutoConfig
 
 import policy as policy_module
@@ -35,6 +37,8 @@ from policy import Policy
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
+CACHES = ["llama", "mistral", "olmo3", "gemma2", "opt", "bloom", "gpt_oss", "llama4_text"]
+CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WITHOUT_CACHE, *WHOLE]  # others are llama's
 
 
 @pytest.fixture(autouse=True)
@@ -82,10 +86,15 @@ def plain_outputs(lm):
 
 
 @pytest.mark.parametrize("loaded", EXACT, indirect=True)
-def test_policy_gradients_match_the_plain_model(loaded):
+def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
     """All parameters, through recomputed layers, head, bias, scale and soft cap."""
     upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
-    (plain_outputs(loaded.plain)[0] * upstream).sum().backward()
+    plain = plain_outputs(loaded.plain)
+    with torch.no_grad():
+        ours = outputs(loaded.policy)
+    numbers = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-4)
+    (plain[0] * upstream).sum().backward()
     (outputs(loaded.policy).logprob * upstream).sum().backward()
 
     expected = dict(loaded.plain.named_parameters())
@@ -97,17 +106,9 @@ def test_policy_gradients_match_the_plain_model(loaded):
             torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("loaded", [*EXACT, *WHOLE], indirect=True)
+@pytest.mark.parametrize("loaded", CACHES, indirect=True)
 def test_sampled_log_p_is_the_published_model_s(loaded):
     assert sampling_difference(loaded.plain, loaded.folder, loaded.policy) < 1e-4
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("loaded", EXACT, indirect=True)
-def test_policy_outputs_match_the_plain_model(loaded):
-    ours = outputs(loaded.policy)
-    ours = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
-    torch.testing.assert_close(ours, plain_outputs(loaded.plain), rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
@@ -141,19 +142,15 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
     assert "\n" not in str(error.value)
 
 
-# ---- a run with recurrent layers -----------------------------------------------------------------
-
-
 def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(tmp_path):
-    """Every answer is wrong, but shorter ones are penalised less, so there is a gradient."""
     save_random_model("qwen3_5", tmp_path / "model")
     flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
-    flags += ["--max-new-tokens", "16", "--overlong-buffer", "16", "--eval-data", ""]
+    flags += ["--max-new-tokens", "8", "--prompts", "2", "--mini-batch", "2"]
     one = train_small(tmp_path / "one", *flags, steps=2)
     assert all(row["grad_norm"] > 0 for row in one)
 
     words = [*SMALL, *flags, "--steps", "2", "--output-dir", str(tmp_path / "two")]
-    finished(torchrun(2, "train.py", *words))
+    finished(torchrun(2, SCRIPT, *words))
     for row, other in zip(one, read_lines(tmp_path / "two" / "metrics.jsonl"), strict=True):
         assert row == pytest.approx(other, rel=1e-5, abs=1e-5)
 

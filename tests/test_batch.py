@@ -1,4 +1,4 @@
-"""batch.py: packed tokens, padded micro-batches and each rank's mini-batches."""
+"""batch.py, infra/balance.py: packed tokens, little padding, each rank's mini-batches."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import torch
 
 import batch
 from batch import Rollout, micro_batch, packed, plan_mini_batches
+from infra.balance import balanced_groups
 
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
@@ -20,14 +21,10 @@ def rollout_of(prompt, response, problem=None, start=0):
 
 @pytest.fixture
 def rollouts():
-    starts = [0, 3, 7]
-    return [
-        rollout_of(prompt, response, {"answer": str(i)}, starts[i])._replace(reward=2.0 * i)
-        for i, (prompt, response) in enumerate(zip(PROMPTS, RESPONSES, strict=True))
-    ]
-
-
-# ---- packed tokens -------------------------------------------------------------------------------
+    found = []
+    for i, start in enumerate((0, 3, 7)):
+        found.append(rollout_of(PROMPTS[i], RESPONSES[i], {"answer": str(i)}, start))
+    return [each._replace(reward=2.0 * i) for i, each in enumerate(found)]
 
 
 def test_packed_gives_each_token_its_responses_advantage(rollouts):
@@ -45,10 +42,7 @@ def test_micro_batch_puts_prompt_and_response_side_by_side_from_column_0(rollout
     micro = micro_batch(rollouts, [2, 0])
     assert micro.response_index == [2, 0]
     assert micro.ids.tolist() == [[9, 10, 1, 0, 0, 0], [5, 6, 7, 20, 21, 1]]
-    assert micro.mask.tolist() == [
-        [False, False, True, False, False, False],
-        [False, False, False, True, True, True],
-    ]
+    assert micro.mask.int().tolist() == [[0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     assert micro.token_index.tolist() == [7, 0, 1, 2]
     tokens = packed(rollouts, torch.zeros(3), *NUMBERS)
     assert torch.equal(tokens.token[micro.token_index], micro.ids[micro.mask])
@@ -64,8 +58,6 @@ def test_the_tokens_of_a_micro_batch(rollouts):
     assert [problem["answer"] for problem in part.problems] == ["2", "0"]
     assert part.features is None
 
-
-# ---- mini-batches --------------------------------------------------------------------------------
 
 LENGTHS = [30, 5, 18, 18, 7, 64, 3, 12, 26, 9, 31, 15]
 ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
@@ -90,3 +82,20 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
             assert len(part.micro_batches) == len(part.with_gradient) + len(part.without_gradient)
             for micro in part.micro_batches:
                 assert len(micro.response_index) < 2 or micro.ids.numel() <= 60
+
+
+UNEVEN = [30, 5, 18, 18, 7, 200, 3, 12, 26, 9, 31, 15]
+
+
+def test_responses_of_similar_length_are_padded_together_within_the_budget():
+    groups = balanced_groups(list(range(12)), UNEVEN, 60, 0, 1)
+    assert [5] in groups  # above the budget, so it is alone
+    for group in groups:
+        of_group = [UNEVEN[i] for i in group]
+        assert len(group) == 1 or len(group) * max(of_group) <= 60
+        assert max(of_group) <= 2 * min(of_group)
+
+
+@pytest.mark.parametrize("index, rank, groups", [([2], 0, [[2]]), ([2], 1, [[]]), ([], 0, [])])
+def test_a_rank_without_responses_gets_an_empty_micro_batch(index, rank, groups):
+    assert balanced_groups(index, [10, 50, 20], 60, rank, 2) == groups

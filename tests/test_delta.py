@@ -17,7 +17,6 @@ from delta import (
     normalise,
     scores,
     side_centroids,
-    temperatures,
     token_gradient_proxy,
 )
 from grpo import clipped_surrogate
@@ -56,9 +55,8 @@ def test_margins_linear_form_equals_squared_distances():
     mu_pos = v[:10].mean(0)
     mu_neg = v[10:25].mean(0) + 1
     direct = (v - mu_neg).square().sum(1) - (v - mu_pos).square().sum(1)
-    torch.testing.assert_close(
-        margins(v, advantage, mu_pos, mu_neg), direct * advantage.sign().double()
-    )
+    expected = direct * advantage.sign().double()
+    torch.testing.assert_close(margins(v, advantage, mu_pos, mu_neg), expected)
 
 
 @pytest.mark.parametrize("delta, gamma", [(0.7, 0.5), (-1.2, 0.9), (0.0, 1.0), (0.2, 3.0)])
@@ -106,14 +104,8 @@ def test_an_empty_side_gives_all_ones(advantage):
     assert torch.equal(lam, torch.ones(N))
 
 
-DEGENERATE = [
-    torch.zeros(4, 3),
-    torch.ones(4, 3),
-    torch.full((4, 3), 1e-44),
-    torch.full((4, 3), 1e15),
-    torch.randn(4, 3, dtype=torch.bfloat16),
-    torch.tensor([[5.0, 1], [5, 1], [-5, 1], [-5, 1]]),
-]
+DEGENERATE = [*(torch.full((4, 3), x) for x in (0.0, 1.0, 1e-44, 1e15))]
+DEGENERATE += [torch.tensor([[5.0, 1], [5, 1], [-5, 1], [-5, 1]])]
 
 
 @pytest.mark.parametrize("v", DEGENERATE)
@@ -125,26 +117,17 @@ def test_delta_coefficients_are_finite_for_finite_input(v):
             assert lam.isfinite().all()
 
 
-def test_temperatures_have_their_floor_on_the_variance():
-    gamma = temperatures(torch.zeros(4), torch.tensor([1.0, 1.0, -1.0, -1.0]))
-    assert torch.stack(gamma).tolist() == pytest.approx([1e-6, 1e-6], rel=1e-6)
-
-
 V, A = two_sides(seed=7)
 WITHOUT = int((A == 0).nonzero()[0])  # a token without an advantage
 ROW = torch.tensor([3])
 REFUSED = [  # v, advantage, other arguments, the reason
     (V.index_fill(0, ROW, math.nan), A, {}, "margin is not finite: v or A has NaN or inf"),
-    (V.index_fill(0, ROW, -math.inf), A, {}, "margin is not finite: v or A has NaN or inf"),
     (V.index_fill(0, torch.tensor([WITHOUT]), math.nan), A, {}, "margin is not finite"),
     (V, A.index_fill(0, ROW, math.nan), {}, "margin is not finite"),
-    (V, A.index_fill(0, ROW, -math.inf), {}, "margin is not finite"),
     (V * 1e30, A, {}, "margin is not finite"),
     (V, A, {"K": -1}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
     (V, A, {"lam_min": 1.3}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
-    (V, A, {"lam_min": -0.1}, "need K >= 0, 0 <= lam_min <= lam_max: got"),
     (V, A[:4], {}, r"v must be \[N, H\] and advantage \[N\], got \(61, 5\)"),
-    (A, A, {}, r"v must be \[N, H\] and advantage \[N\], got \(61,\)"),
 ]
 
 
@@ -157,26 +140,8 @@ def test_delta_coefficients_reject_what_has_no_meaning(v, advantage, others, rea
 def test_delta_coefficients_are_accurate_in_bfloat16():
     """Sums over 20,000 bfloat16 rows are as accurate as over the same rows in float64."""
     v, advantage = two_sides(N=20_000, H=8, seed=8, dtype=torch.bfloat16)
-    torch.testing.assert_close(
-        delta_coefficients(v, advantage),
-        delta_coefficients(v.double(), advantage).float(),
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
-def test_integers_are_converted_or_refused():
-    """With v = [[3, 1], [1, 2], ...] the shares of a centroid, below 1, would round to 0."""
-    v = torch.tensor([[3, 1], [1, 2], [0, 5], [4, 4]])
-    advantage = torch.tensor([1.0, 2.0, -1.0, -1.0])
-    expected = delta_coefficients(v.float(), advantage)
-    assert expected.std() > 0
-    assert torch.equal(delta_coefficients(v, advantage), expected)
-    with pytest.raises(RuntimeError, match="dtype"):
-        side_centroids(v, advantage)
-
-
-# ---- the sides (Sec. 3.1) ------------------------------------------------------------------------
+    expected = delta_coefficients(v.double(), advantage).float()
+    torch.testing.assert_close(delta_coefficients(v, advantage), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -198,13 +163,7 @@ def test_side_centroids_match_loops(weighted):
         assert float(mass) == pytest.approx(expected_mass)
 
 
-def test_side_centroids_empty_side_is_zero():
-    numbers = side_centroids(torch.ones(3, 2), torch.ones(3))
-    assert [x.tolist() for x in numbers] == [[1, 1], [0, 0], 3, 0]
-
-
-# ---- Eqs. 2-4, on all parameters of a model, in float64 ------------------------------------------
-
+# Eqs. 2-4, on all parameters of a model, in float64
 PROMPT = 5  # tokens before the response in each row of IDS
 IDS = torch.randint(3, 30, (4, 25), generator=torch.Generator().manual_seed(0))
 OTHERS = torch.randint(3, 30, (2, 25), generator=torch.Generator().manual_seed(1))

@@ -1,12 +1,9 @@
 """grading.py: a response is graded by answer, by letter or by tests, and a reward is a number."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from tables import rows
 
 import grading
@@ -62,13 +59,6 @@ def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
     assert "for '1+2+3+4?'" in said
     report_unearnable(right, "--data a")
     assert capsys.readouterr().out == ""
-
-
-def test_the_grader_reads_its_files_in_an_ascii_locale():
-    """LC_ALL=C without Python's UTF-8 mode."""
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-c", "import verify"]
-    subprocess.run(command, cwd=ROOT, env=locale, check=True)
 
 
 ESSAY = "The cat sat on the mat because it was tired of running around"

@@ -29,11 +29,6 @@ def test_group_advantages_equal_rewards_give_exact_zeros():
     assert torch.equal(group_advantages(rewards, 8), torch.zeros(33 * 8))
 
 
-def test_group_advantages_need_two_responses_per_prompt():
-    with pytest.raises(ValueError, match="at least 2"):
-        group_advantages(torch.tensor([1.0, 0.0]), 1)
-
-
 @pytest.mark.parametrize("max_length, buffer", [(64, 40), (64, 64), (20480, 4096)])
 def test_overlong_penalty_follows_the_formula(max_length, buffer):
     lengths = [1, max_length // 2, max_length - buffer, max_length - buffer // 3, max_length]

@@ -94,9 +94,8 @@ def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau
 
 def test_clipped_surrogate_uses_the_clip_flags():
     narrow = SimpleNamespace(clip_low=0.1, clip_high=0.05)
-    ratios = torch.tensor([0.5, 2.0]).log()
     tokens = token_batch([1, 1], of_response=[-1.0, 1.0], logprob=torch.zeros(2))
-    out = dapo_surrogate(ratios, tokens, narrow)
+    out = dapo_surrogate(torch.tensor([0.5, 2.0]).log(), tokens, narrow)
     assert out.tolist() == pytest.approx([-0.9, 1.05])
 
 
@@ -118,9 +117,6 @@ def test_checked_weights_names_a_method_whose_weights_are_invalid():
             checked_weights(method, tokens, SimpleNamespace(method="mine"))
 
 
-# ---- the metrics of weights ----------------------------------------------------------------------
-
-
 def test_weight_metrics_are_means_and_correlations_by_side():
     tokens = token_batch([40, 25, 30, 20], of_response=[1.5, -0.5, 0.0, -1.0])
     cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
@@ -130,7 +126,6 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     rho[65:95] = 0.5  # λ_min
     rho = rho / 0.9
     metrics = weight_metrics(tokens, rho.float(), cfg)
-
     A = tokens.advantage.double()
     total = A.abs().sum()
     expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}

@@ -4,21 +4,25 @@ test_architectures.py compares every token with the inverse CDF of a plain forwa
 random number. test_minimal.py shows that seed, step, problem and sample select the numbers.
 """
 
+import itertools
 from collections import Counter
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from models import byte_tokenizer
-from scripted import LAST, random_model, scripted_responses
 from transformers import GenerationConfig
 
 import toy
 from infra import sampler
+from infra.sampler import Running
 from rollout import (
     InverseCDF,
     Sampling,
     draw_indices,
     generate,
+    random_numbers,
     rollout,
     token_distribution,
 )
@@ -28,9 +32,7 @@ END = toy.TOKEN_ID["<eos>"]
 
 def prompts_of(tokenizer, *sets):
     """The token ids of toy problems, from sets given as (count, seed, k)."""
-    problems = []
-    for count, seed, k in sets:
-        problems += toy.problems(count, seed=seed, k=k)
+    problems = [problem for each in sets for problem in toy.problems(*each)]
     return tokenizer([problem["problem"] for problem in problems]).input_ids
 
 
@@ -38,23 +40,11 @@ def ids_of(rollouts):
     return [each.tokens.tolist() for each in rollouts]
 
 
-def texts_of(rollouts):
-    return [each.text for each in rollouts]
-
-
-# ---- the distribution -------------------------------------------------------------------------
-
-
 def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
     logits = torch.tensor([[0.1, 0.5, 0.25, 0.15]]).log()
-    cases = [
-        (0.4, [0, 1, 0, 0]),
-        (0.5, [0, 1, 0, 0]),
-        (0.6, [0, 2 / 3, 1 / 3, 0]),
-        (0.8, [0, 5 / 9, 2.5 / 9, 1.5 / 9]),
-        (1.0, [0.1, 0.5, 0.25, 0.15]),
-    ]
-    for top_p, expected in cases:
+    cases = {0.4: [0, 1, 0, 0], 0.5: [0, 1, 0, 0], 0.6: [0, 2 / 3, 1 / 3, 0]}
+    cases |= {0.8: [0, 5 / 9, 2.5 / 9, 1.5 / 9], 1.0: [0.1, 0.5, 0.25, 0.15]}
+    for top_p, expected in cases.items():
         p = token_distribution(logits, 1.0, top_p)
         expected = torch.tensor([expected], dtype=torch.float64)
         torch.testing.assert_close(p, expected, rtol=1e-6, atol=1e-6)
@@ -96,10 +86,7 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
     new = greedy[:, len(prompts[0]) :]
-    assert tokenizer.batch_decode(new, skip_special_tokens=True) == texts_of(out)
-
-
-# ---- dependence on seed, step and problem -----------------------------------------------------
+    assert tokenizer.batch_decode(new, skip_special_tokens=True) == [each.text for each in out]
 
 
 def test_a_repeated_problem_gets_new_responses(base):
@@ -124,21 +111,13 @@ def test_a_repeated_problem_gets_new_responses(base):
 def test_rollout_ignores_a_generation_config_that_changes_the_distribution(base, monkeypatch):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (2, 4, 5))
-    plain = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48))
+    plain = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(20))
 
-    config = GenerationConfig(
-        do_sample=True,
-        top_k=1,
-        repetition_penalty=5.0,
-        eos_token_id=END,
-    )
+    config = GenerationConfig(do_sample=True, top_k=1, repetition_penalty=5.0, eos_token_id=END)
     monkeypatch.setattr(model, "generation_config", config)
-    again = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(48))
-    assert texts_of(again) == texts_of(plain)
+    again = rollout(model, tokenizer, prompts, [0, 1], 2, Sampling(20))
+    assert ids_of(again) == ids_of(plain)
     assert model.generation_config is config
-
-
-# ---- how responses end ------------------------------------------------------------------------
 
 
 def test_rollout_ends_with_the_end_token_or_is_truncated(base):
@@ -170,7 +149,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
 
     monkeypatch.setattr("rollout.generate", drawn)
     out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
-    assert texts_of(out) == ["<think>5</think>7", "<think>5"]
+    assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
 
 
@@ -188,13 +167,36 @@ def test_a_rank_without_a_response_returns_none(base):
     assert rollout(*base, [], [], 1, Sampling(4)) == []
 
 
-# ---- chunks --------------------------------------------------------------------------------------
+LAST = len(toy.VOCABULARY) - 1  # ends a response
+PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
+
+
+def given(numbers: np.ndarray) -> SimpleNamespace:
+    """Returns these numbers instead of random ones, then zeros."""
+    rest = itertools.chain(numbers, itertools.repeat(0.0))
+    return SimpleNamespace(random=lambda n: np.fromiter(itertools.islice(rest, n), dtype=float))
+
+
+def scripted_responses(lengths: list[int]) -> list[Running]:
+    """A response for each length, which ends with LAST there, on every CPU.
+
+    A random model gives each of the 30 tokens a probability of about 1/30. So a uniform draw below
+    0.5 never selects the last token, and a draw just below 1 does.
+    """
+    responses = []
+    for i, length in enumerate(lengths):
+        u = random_numbers(0, 0, i, 0).random(100) * 0.5
+        u[length - 1] = 1 - 2**-53
+        responses.append(Running(PROMPTS[i % len(PROMPTS)], given(u)))
+    return responses
 
 
 @pytest.mark.parametrize("chunk, in_flight, capacity", [(16, 3, 2**40), (8, 7, 120)])
 def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capacity):
     """Responses leave and arrive between chunks, and are paused if the caches grow too large."""
-    model = random_model()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = toy.build_model().eval()
     limit = 45
     lengths = [3, 45, 8, 9, 99, 16, 17, 40, 1, 33, 24, 99]
 
@@ -209,9 +211,6 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capaci
     monkeypatch.setattr(sampler, "CHUNK", chunk)
     monkeypatch.setattr("rollout.cache_capacity", lambda *_: capacity)
     assert tokens(Sampling(limit, in_flight=in_flight)) == whole
-
-
-# ---- the order of problems -----------------------------------------------------------------------
 
 
 def test_draw_indices_go_through_all_problems_before_any_repeats():

@@ -9,16 +9,20 @@ import itertools
 import json
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from models import save_byte_tokenizer, save_random_model
+from hashed_rewards import rewarded
+from models import byte_tokenizer, save_random_model
 from toy_runs import (
+    EVALUATED,
     HELD_OUT,
     PROBLEMS,
     SMALL,
+    in_turn,
     read_lines,
     refusal,
     same_weights,
@@ -30,42 +34,25 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluate
 import rollout
-import toy
 import train
 from ablations import random_coefficients
-from batch import TokenBatch, packed
+from batch import packed
 from config import METHODS, Config
 from grpo import group_advantages
-from infra.errors import Interrupted
+from infra.errors import Interrupted, UserError
 from infra.folder import write_lines
 from infra.progress import Stopwatch
 from infra.run import RunState
-from methods import Method
+from methods import Method, dapo_surrogate, ones
 from rollout import random_numbers
 from toy.presets import CHAINS
 
-
-def graded_in_turn(monkeypatch, rewards):
-    """Make train.py give responses these rewards, in order."""
-    numbers = iter(rewards)
-
-    def next_grades(responses, *_):
-        return [next(numbers) for _ in responses]
-
-    monkeypatch.setattr(train, "grade_all", next_grades)
+ONE_UPDATE = ("--prompts", "2", "--mini-batch", "2")  # two groups of four responses in a step
 
 
-@pytest.fixture
-def watched(monkeypatch) -> list[TokenBatch]:
-    """The batches of every step with the method `watched`, which weighs all tokens by 1."""
-    batches = []
-
-    def weights(tokens, flags):
-        batches.append(tokens)
-        return torch.ones_like(tokens.advantage)
-
-    monkeypatch.setitem(METHODS, "watched", Method(weights=weights))
-    return batches
+def unequal() -> Callable:
+    """Rewards that are unequal in every group of four."""
+    return in_turn(itertools.cycle([1.0, 0.0, 0.0]))
 
 
 def only_row(folder: Path) -> dict:
@@ -79,7 +66,7 @@ def only_row(folder: Path) -> dict:
 def test_train_logs_every_step_and_evaluates_at_the_start_at_intervals_and_at_the_end(finished):
     metrics = read_lines(finished / "metrics.jsonl")
     assert [row["step"] for row in metrics] == [0, 1, 2, 3]
-    assert set(metrics[0]) == {"step", "eval_accuracy", "eval_greedy"}
+    assert set(metrics[0]) == {"step", "eval_accuracy"}
     assert [row["step"] for row in metrics if "eval_accuracy" in row] == [0, 2, 3]
     promised = {"loss", "grad_norm", "clip_fraction", "skipped_updates", "reward", "entropy"}
     for row in metrics[1:]:
@@ -102,7 +89,7 @@ def test_train_writes_all_promised_files(finished, first_model):
 
 def test_an_evaluation_has_its_own_top_p(tmp_path):
     """A small one leaves the likeliest token only."""
-    flags = ["--eval-data", PROBLEMS, "--eval-top-p", "1e-6"]
+    flags = ["--eval-data", HELD_OUT, "--eval-top-p", "1e-6", "--max-new-tokens", "64"]
     metrics = train.evaluate(train.prepare(small_config(tmp_path, *flags, steps=1)))
     assert metrics["eval_accuracy"] == metrics["eval_greedy"]
 
@@ -117,7 +104,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
         exported.append((folder.name, run.state.step))
 
     monkeypatch.setattr(train, "export", export)
-    flags = ["--eval-data", PROBLEMS, "--eval-every", "1"]
+    flags = ["--eval-data", HELD_OUT, "--eval-every", "1"]
     run = train.prepare(small_config(tmp_path, *flags, steps=5))
     for step in range(1, 6):
         run.state.step = step
@@ -125,31 +112,55 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     assert exported == [("best", 1), ("best", 2), ("best", 3)]
 
 
-# ---- the update ----------------------------------------------------------------------------------
+# ---- two steps at a large rate -------------------------------------------------------------------
 
 
-def test_the_ratio_is_exactly_one_until_an_update(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """(for each of two steps its tokens and ratios, the metrics). All weights are 1.
+
+    The ratios are max |log π_θ - log π_old| of every trained micro-batch, in order.
+    """
+    steps = []
+
+    def weights(tokens, flags):
+        steps.append((tokens, []))
+        return torch.ones_like(tokens.advantage)
+
+    def surrogate(logprob, tokens, flags):
+        steps[-1][1].append(float((logprob - tokens.logprob).detach().abs().max()))
+        return dapo_surrogate(logprob, tokens, flags)
+
+    folder = tmp_path_factory.mktemp("observed")
+    flags = ["--micro-batch-tokens", "150", "--lr", "1e-2", "--temperature", "1.3"]
+    cfg = small_config(folder, *flags, steps=2)
+    train_steps(cfg, Method(weights=weights, surrogate=surrogate), unequal())
+    return steps, read_lines(folder / "metrics.jsonl")
+
+
+def test_the_ratio_is_exactly_one_until_an_update(observed):
     """The ratio is 1 without rounding error in all micro-batches of the first mini-batch."""
-    seen = []  # max |log π_θ - log π_old| of every trained micro-batch, in order
-
-    def watched(logprob, tokens, flags):
-        seen.append(float((logprob - tokens.logprob).detach().abs().max()))
-        return original.surrogate(logprob, tokens, flags)
-
-    original = METHODS["delta"]
-    monkeypatch.setitem(METHODS, "delta", dataclasses.replace(original, surrogate=watched))
-    flags = ["--mini-batch", "4", "--micro-batch-tokens", "150", "--lr", "1e-3"]
-    train_steps(small_config(tmp_path, *flags, steps=1))
-    before = seen.count(0.0)
+    (_, ratios), _ = observed[0]
+    before = ratios.count(0.0)
     assert before > 1
-    assert min(seen[before:]) > 1e-4
+    assert min(ratios[before:]) > 1e-4
 
 
-def test_mismatch_is_zero_on_the_cpu(tmp_path):
+def test_mismatch_is_zero_on_the_cpu(observed):
     """The sampler follows the updates: its distribution is the policy's also in the second step."""
-    train_steps(small_config(tmp_path, "--lr", "1e-3", "--temperature", "1.3", steps=2))
-    for row in read_lines(tmp_path / "metrics.jsonl"):
-        assert row["mismatch"] < 1e-5
+    assert max(row["mismatch"] for row in observed[1]) < 1e-5
+
+
+def test_tokens_beyond_the_clip_range_are_counted(observed):
+    assert observed[1][0]["clip_fraction"] > 0
+
+
+def test_random_weights_differ_between_steps(observed):
+    drawn = [random_coefficients(tokens, Config())[:4] for tokens, _ in observed[0]]
+    assert not torch.equal(*drawn)
+
+
+# ---- the update ----------------------------------------------------------------------------------
 
 
 def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
@@ -162,20 +173,17 @@ def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypat
     monkeypatch.setattr(train, "packed", half_as_likely_to_the_sampler)
     norms = []
     for cap in ("0", "1.5"):
-        flags = ["--importance-cap", cap, "--mini-batch", "8"]
-        train_steps(small_config(tmp_path / cap, *flags, steps=1))
+        flags = ["--importance-cap", cap, *ONE_UPDATE]
+        train_steps(small_config(tmp_path / cap, *flags, steps=1), rewards=unequal())
         norms.append(only_row(tmp_path / cap)["grad_norm"])
     assert norms[1] == pytest.approx(1.5 * norms[0], rel=1e-4)
 
 
-def test_micro_batches_do_not_change_the_update(tmp_path, monkeypatch):
-    """Responses have two lengths, so a mean of the means of micro-batches would differ."""
-    mixed = tmp_path / "mixed.jsonl"
-    write_lines(mixed, toy.problems(24, seed=5) + toy.problems(24, seed=6, k=3))
+def test_micro_batches_do_not_change_the_update(tmp_path):
+    """At this temperature lengths differ, and a mean of the means of micro-batches would too."""
     rows = []
     for budget in ("100000", "150"):
-        graded_in_turn(monkeypatch, itertools.cycle([1.0, 0.0, 0.0]))  # unequal in every group
-        flags = ["--micro-batch-tokens", budget, "--data", str(mixed)]
+        flags = ["--micro-batch-tokens", budget, "--temperature", "3"]
         train_steps(small_config(tmp_path / budget, *flags, steps=1))
         rows.append(only_row(tmp_path / budget))
     whole, parts = rows
@@ -183,10 +191,10 @@ def test_micro_batches_do_not_change_the_update(tmp_path, monkeypatch):
         assert whole[name] == pytest.approx(parts[name], rel=1e-3, abs=1e-6)
 
 
-def test_a_step_without_any_advantage_changes_nothing(tmp_path, monkeypatch, first_model):
+def test_a_step_without_any_advantage_changes_nothing(tmp_path, first_model):
     """All responses are graded as correct, so there is no optimiser step and no weight decay."""
-    graded_in_turn(monkeypatch, itertools.repeat(1.0))
-    run = train_steps(small_config(tmp_path, "--weight-decay", "0.5", steps=1))
+    cfg = small_config(tmp_path, "--weight-decay", "0.5", steps=1)
+    run = train_steps(cfg, rewards=in_turn(itertools.repeat(1.0)))
     assert run.optimizer.defaults["weight_decay"] == 0.5
     row = only_row(tmp_path)
     assert row["reward"] == 1
@@ -210,21 +218,16 @@ def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(gradient, moved):
     assert vector.grad is None
 
 
-def test_three_skipped_updates_in_a_row_stop_the_run(watched, tmp_path, monkeypatch, capsys):
+def test_three_skipped_updates_in_a_row_stop_the_run(tmp_path):
     """The skipped step 1 does not count. Step 4 writes no checkpoint, although one is due."""
+    factors = iter([math.inf, 1.0, 1.0, math.inf, math.inf, math.inf])
 
     def explodes(logprob, tokens, flags):
-        return logprob * (math.inf if len(watched) in (1, 4, 5, 6) else 1.0)
+        return logprob * next(factors)
 
-    method = dataclasses.replace(METHODS["watched"], surrogate=explodes)
-    monkeypatch.setitem(METHODS, "watched", method)
-    cfg = small_config(tmp_path, "--mini-batch", "8", steps=9)
-    cfg.method = "watched"
-    monkeypatch.setattr(train, "parse_config", lambda argv: cfg)
-    with pytest.raises(SystemExit) as stopped:
-        train.main([])
-    assert stopped.value.code == 1
-    assert "not finite in 3 updates in a row" in capsys.readouterr().err
+    cfg = small_config(tmp_path, *ONE_UPDATE, steps=9)
+    with pytest.raises(FloatingPointError, match="not finite in 3 updates in a row"):
+        train_steps(cfg, Method(surrogate=explodes), unequal())
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000002"]
     rows = read_lines(tmp_path / "metrics.jsonl")
     assert [row["skipped_updates"] for row in rows] == [1, 0, 0, 1, 1]
@@ -244,41 +247,31 @@ WEIGHTS = [  # each method, and flags that change what a step keeps or stores
 
 @pytest.mark.parametrize("flags", WEIGHTS, ids=" ".join)
 def test_every_method_trains(flags, tmp_path, first_model):
-    run = train_steps(small_config(tmp_path, *flags, steps=1))
+    """Equal weights have no metrics, and a surrogate without a clip clips nothing."""
+    cfg = small_config(tmp_path, *flags, "--prompts", "2", "--mini-batch", "1", steps=1)
+    run = train_steps(cfg, rewards=unequal())
     row = only_row(tmp_path)
     assert row["grad_norm"] > 0
     assert math.isfinite(row["loss"])
     assert row["skipped_updates"] == 0
     assert not same_weights(run.policy, first_model)
+    method = METHODS[cfg.method]
+    assert ("lambda_std" in row) == (method.weights is not ones)
+    assert method.clip_range or row["clip_fraction"] == 0
 
 
-def test_random_weights_differ_between_steps(watched, tmp_path):
-    train_steps(dataclasses.replace(small_config(tmp_path, steps=2), method="watched"))
-    drawn = [random_coefficients(tokens, Config())[:4] for tokens in watched]
-    assert not torch.equal(*drawn)
-
-
-def test_metrics_of_a_surrogate_without_a_clip_and_of_weights_of_one(tmp_path):
-    rows = []
-    for method in ("sapo", "dapo"):
-        flags = ["--method", method, "--lr", "1e-2", "--mini-batch", "2"]
-        train_steps(small_config(tmp_path / method, *flags, steps=1))
-        rows.append(only_row(tmp_path / method))
-    sapo, dapo = rows
-    assert sapo["clip_fraction"] == 0 < dapo["clip_fraction"]
-    assert "lambda_std" in sapo
-    assert "lambda_std" not in dapo
-
-
-def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(
-    watched, tmp_path, monkeypatch
-):
+def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(tmp_path):
     """All responses are right. At this temperature their lengths, and so the penalties, differ."""
-    graded_in_turn(monkeypatch, itertools.repeat(1.0))
-    cfg = small_config(tmp_path, "--overlong-buffer", "64", "--temperature", "3", steps=1)
-    train_steps(dataclasses.replace(cfg, method="watched"))
-    (tokens,) = watched
-    shaped = 1 - tokens.length / 64
+    batches = []
+
+    def weights(tokens, flags):
+        batches.append(tokens)
+        return ones(tokens, flags)
+
+    cfg = small_config(tmp_path, "--overlong-buffer", "16", "--temperature", "3", steps=1)
+    train_steps(cfg, Method(weights=weights), in_turn(itertools.repeat(1.0)))
+    (tokens,) = batches
+    shaped = 1 - tokens.length / 16
     expected = group_advantages(shaped, 4).repeat_interleave(tokens.length)
     torch.testing.assert_close(tokens.advantage, expected)
     assert expected.any()
@@ -290,7 +283,7 @@ def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(
 
 def two_by_two(folder, *flags):
     """A prepared run with two groups of two responses per step."""
-    flags = ["--prompts", "2", "--mini-batch", "2", "--group-size", "2", *flags]
+    flags = [*ONE_UPDATE, "--group-size", "2", "--max-new-tokens", "4", *flags]
     return train.prepare(small_config(folder, *flags, steps=1))
 
 
@@ -303,12 +296,10 @@ def two_by_two(folder, *flags):
         ([0] * 30 + [1] + [0] * 9, [1, 0, 0, 0], 20),
     ],
 )
-def test_dynamic_sampling_replaces_groups_of_equal_rewards(
-    rewards, chosen, prompts, tmp_path, monkeypatch
-):
-    graded_in_turn(monkeypatch, rewards)
+def test_dynamic_sampling_replaces_groups_of_equal_rewards(rewards, chosen, prompts, tmp_path):
     run = two_by_two(tmp_path, "--dynamic-sampling")
-    rollouts, position = train.sample(run, 1, Stopwatch())
+    with rewarded(in_turn(rewards)):
+        rollouts, position = train.sample(run, 1, Stopwatch())
     assert [each.reward for each in rollouts] == chosen
     assert position == prompts
 
@@ -322,9 +313,9 @@ def test_a_problem_that_returns_in_a_later_round_gets_new_responses(tmp_path, mo
         return random_numbers(*key)
 
     monkeypatch.setattr(rollout, "random_numbers", recorded)
-    graded_in_turn(monkeypatch, [0] * 40)
     run = two_by_two(tmp_path, "--dynamic-sampling", "--data", HELD_OUT)
-    train.sample(run, 1, Stopwatch())
+    with rewarded(in_turn([0] * 40)):
+        train.sample(run, 1, Stopwatch())
     assert len(set(keys)) == len(keys) == 40
 
 
@@ -343,7 +334,7 @@ def test_sampling_is_abandoned_after_a_signal(tmp_path):
     [
         (signal.SIGTERM, "accuracy", 1, 0),  # the evaluation before the first step
         (signal.SIGINT, "old_log_probabilities", 2, 1),  # step 2 makes no update
-        (signal.SIGINT, "accuracy", 3, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGINT, "accuracy", 2, 2),  # step 2 is evaluated and logged after resuming
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
@@ -360,8 +351,9 @@ def test_a_signal_saves_and_the_same_command_continues(
         return original(*arguments, **named)
 
     monkeypatch.setattr(train, function, interrupting)
+    flags = [*EVALUATED, "--save-every", "9"]
     with pytest.raises(SystemExit) as stopped:
-        train_small(folder, "--save-every", "9", steps=3)
+        train_small(folder, *flags, steps=3)
     assert stopped.value.code == 128 + number
     error = capsys.readouterr().err
     assert f"train.py: stopped by {number.name} after step {step}" in error
@@ -374,8 +366,8 @@ def test_a_signal_saves_and_the_same_command_continues(
 
     with monkeypatch.context() as patch, pytest.raises(AssertionError, match="killed"):
         patch.setattr(train, "train_step", killed)  # after the line of step 2, before a checkpoint
-        train_small(folder, "--save-every", "9", steps=3)
-    train_small(folder, "--save-every", "9", steps=3)  # no further call is interrupted
+        train_small(folder, *flags, steps=3)
+    train_small(folder, *flags, steps=3)  # no further call is interrupted
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert read_lines(folder / name) == read_lines(finished / name)
 
@@ -385,26 +377,14 @@ def test_a_signal_saves_and_the_same_command_continues(
 
 def test_parse_config_defaults_match_the_paper():
     cfg = train.parse_config(["--model", "x/y"])
-    expected = {
-        "steps": 220,
-        "prompts": 128,
-        "group_size": 16,
-        "mini_batch": 32,
-        "max_new_tokens": 20480,
-        "temperature": 1.0,
-        "lr": 1e-6,
-        "clip_low": 0.2,
-        "clip_high": 0.28,
-        "K": 1,
-        "lam_min": 0.8,
-        "lam_max": 1.2,
-    }
+    expected = {"steps": 220, "prompts": 128, "group_size": 16, "mini_batch": 32, "lr": 1e-6}
+    expected |= {"max_new_tokens": 20480, "temperature": 1.0, "clip_low": 0.2, "clip_high": 0.28}
+    expected |= {"K": 1, "lam_min": 0.8, "lam_max": 1.2}
     assert {name: getattr(cfg, name) for name in expected} == expected
 
 
 def test_given_flags_override_the_toys_and_the_methods_defaults():
-    cfg = train.parse_config([])
-    assert {name: getattr(cfg, name) for name in CHAINS} == CHAINS
+    assert train.parse_config([]).prompts == CHAINS["prompts"] == 16
     assert train.parse_config(["--prompts", "32"]).prompts == 32
     assert train.parse_config(["--method", "grpo"]).clip_high == 0.2
     assert train.parse_config(["--method", "grpo", "--clip-high", "0.3"]).clip_high == 0.3
@@ -413,10 +393,31 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),
+        ("--proxy-topk 5", "--proxy-topk does nothing with --proxy lm_head"),
+        ("--select-share 0.3", "--select-share does nothing with --select none"),
+        ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
+        ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),
+        ("--model some/where --toy-k 3", "--toy-k does nothing with --model some/where"),
+        ("--select random --K 2", "--K does nothing with --select random"),
+        ("--delta-variant random --K 1", "--K does nothing with --delta-variant random"),
+        ("--delta-variant no_range_map --lam-max 2", "--lam-max does nothing with --delta-variant"),
+        ("--data gsm8k --eval-data= --answer-column x", "--answer-column does nothing with --data"),
+        ("--steps 1" + 18 * "0", "--steps: 1.* must be finite, at least 1 and at most 1"),
         ("--prompts 5", "--prompts 5 is no multiple of --mini-batch 4"),
+        ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),
+    ],
+)
+def test_flags_that_are_useless_too_large_or_contradictory_are_refused(flags, message):
+    with pytest.raises(UserError, match=message):
+        train.parse_config(flags.split())
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),
         ("--model /no/such/folder --data toy --eval-data=", "/no/such/folder: no model folder"),
-        ("--max-prompt-tokens 3", "every prompt exceeds --max-prompt-tokens 3"),
+        (f"--data {HELD_OUT} --max-prompt-tokens 3 --eval-data=", "every prompt exceeds --max-p"),
     ],
 )
 def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monkeypatch, capsys):
@@ -441,7 +442,7 @@ def test_a_file_like_gsm8k_trains_and_evaluates_a_model_of_text_and_images(tmp_p
     lines = [json.dumps({"question": f"{gold[:3]}?", "answer": gold}) for gold in golds]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     save_random_model("qwen3_5", tmp_path / "m", vocab_size=257, eos_token_id=256)
-    save_byte_tokenizer(tmp_path / "m")
+    byte_tokenizer().save_pretrained(tmp_path / "m")  # 257 tokens
 
     data = ["--data", str(tmp_path / "a.jsonl"), "--problem-column", "question"]
     flags = ["--model", str(tmp_path / "m"), "--eval-data", data[1], "--eval-limit", "2"]

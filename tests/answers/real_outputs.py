@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from verify import reward
+from tables import errors
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 BOX = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
@@ -36,21 +36,17 @@ def stated(response: str) -> str:
 
 
 def main(file: str, response: str, gold: str, prediction: str = "") -> None:
-    right = 0
-    errors = {"missed": [], "credited though not right": []}
+    cases = []
     for line in Path(file).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         answer = text(row[response])
         read = text(row[prediction]) if prediction else stated(answer)
-        is_right = last_number(read) == last_number(row[gold])
-        right += is_right
         number = row[gold].rpartition("####")[2].strip().replace(",", "")
-        if (reward(answer, number) == 1.0) != is_right:
-            kind = "missed" if is_right else "credited though not right"
-            errors[kind].append(f"{answer[-150:]!r} for {number}")
-    print(f"{right:,} right", *(f"{len(found)} {kind}" for kind, found in errors.items()), sep=", ")
-    for kind, found in errors.items():
-        print(f"{kind}:", *found, sep="\n")
+        cases.append((answer, number, last_number(read) == last_number(row[gold])))
+    false, missed = errors(cases)
+    right = sum(case[2] for case in cases)
+    print(f"{right:,} right, {len(missed)} missed, {len(false)} credited though not right")
+    print("missed:", *missed, "credited though not right:", *false, sep="\n")
 
 
 if __name__ == "__main__":

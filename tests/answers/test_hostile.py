@@ -4,11 +4,55 @@ import random
 import time
 
 import pytest
-from hostile import hostile
-from tables import boxed
+from tables import boxed, rows
 
+from answers.extraction import MAX_RESPONSE
 from answers.values import BUDGET, Evaluator
 from verify import extract_answer, is_equivalent, reward
+
+# Fragments whose repetition may make a pattern backtrack.
+FRAGMENTS = r"""
+    { } {} ( [ | ^ ^{ 2^ 2^{ _ \ \\ & % $ $$ # ~ . , ; : - + = < 1 1, 1,234, 1. x xy 1/ 1! -1/
+    \frac \frac{1} \sqrt \sqrt[ \text{ \text{not} \left( \quad \, \pm \cup \in \approx \circ
+    \lfloor \begin{pmatrix} \end{pmatrix} \( \[x \(x\) f( f(x) x= x< e^ |x n^n \% 0.\overline{3}
+    1\frac{1}{2} ² − √ π ∞ ½ ٣ １ 𝟏 é 😀 \boxed \boxed{1}\quad \fbox{\boxed{ 1.5% $x$ \overline{
+"""
+WITH_SPACES = (  # separated by |
+    "1 |1 234 | |\n|\\ | and | or | cm| square|square meters per |\\text{ and }|\\boxed{1} and |"
+    "**Final Answer:** |answer is |$x$ and |but so |e\u0301|\u200b|\u202e|\u00a0|answer: $|"
+    "<answer>|<think>|So = 5 "
+)
+
+
+def repeated(text: str, times: int | list[int], between: str = "") -> str:
+    """The text so many times, or for each number of a range. § stands for the number."""
+    numbers = range(times) if isinstance(times, int) else range(*times)
+    return between.join(text.replace("§", str(i)) for i in numbers)
+
+
+# Numbers too large to write out, long sums, nested brackets, many members.
+ROWS = rows("hostile")
+BOXED = {row["name"]: "".join(repeated(*part) for part in row["parts"]) for row in ROWS}
+
+
+def hostile() -> dict[str, str]:
+    """Responses by name."""
+    responses = {name: boxed(answer) for name, answer in BOXED.items()}
+    for fragment in (*FRAGMENTS.split(), *WITH_SPACES.split("|")):
+        responses[f"4 kB of {fragment!r}"] = boxed(fragment * (3900 // len(fragment)))
+        longest = fragment * ((MAX_RESPONSE - 10) // len(fragment))
+        responses[f"200 kB of {fragment!r}"] = longest
+        responses[f"200 kB of {fragment!r} behind a box"] = boxed("8") + longest
+    responses["200 kB of letters"] = "a" * MAX_RESPONSE
+    responses["1 MB behind an answer"] = boxed("57") + "x" * 10**6
+    responses["nested brackets"] = "(" * 190_000 + "5" + ")" * 190_000
+    for name, answer in BOXED.items():
+        several = " and ".join(boxed(f"{answer}+{i}") for i in range(32))
+        responses[f"32 boxes of {name}"] = several
+        responses[f"{name} restated"] = boxed("57") + f". So it is ${answer[:99]}$." * 9
+    responses["nested boxes"] = "\\boxed{" * 50_000 + "5" + "}" * 50_000
+    return responses
+
 
 HOSTILE = hostile()
 MOST_SECONDS = 0.3  # of CPU time; twice what the slowest call takes on an idle core

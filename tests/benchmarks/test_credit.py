@@ -1,34 +1,13 @@
-"""benchmarks/credit.py and branches.py: kinds of tokens, statistics of weights, measured credit."""
+"""benchmarks/credit.py and branches.py: statistics of weights, measured credit."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from references import token_outputs
-from toy_runs import SMALL
 
-from ablations import top_k_hidden_gradient
 from benchmarks import branches, credit
-from config import parse_config
 from delta import delta_coefficients
-from loading import load_model
-from toy.by_name import model_folder
-
-KINDS = {
-    "end": ["<|im_end|>", "</s>"],
-    "space": [" ", "\n\n"],
-    "digits": ["7", " 12", "3.5", "1,000"],
-    "operator": ["+", " =", "÷", "**"],
-    "LaTeX": ["\\", "\\(", " frac", "boxed"],
-    "word": [" So", "don't", "über"],
-    "punctuation": [".", "$", " (", "7th"],
-}
-
-
-@pytest.mark.parametrize(("kind", "texts"), KINDS.items())
-def test_kind_of_a_token(kind, texts):
-    assert {text: credit.kind_of(text) for text in texts} == dict.fromkeys(texts, kind)
 
 
 @pytest.fixture
@@ -58,10 +37,9 @@ def batch():
 def test_what_p_and_the_state_explain(batch):
     """Weights that are a function of p are explained by p, linear ones in h by the state."""
     p, h = batch["logprob"].exp(), batch["hidden"]
-    of_p, of_state = (p - 0.5).abs(), h @ torch.arange(6.0)
-    given_p, given_state = credit.explained(of_p, p, h)
+    given_p, given_state = credit.explained((p - 0.5).abs(), p, h)
     assert given_p > 0.9 > 0.1 > given_state
-    given_p, given_state = credit.explained(of_state, p, h)
+    given_p, given_state = credit.explained(h @ torch.arange(6.0), p, h)
     assert given_state > 0.9 > 0.1 > given_p
 
 
@@ -106,21 +84,6 @@ def test_weights_of_each_problem_for_itself(batch):
     assert torch.equal(apart[n:], torch.ones(len(apart) - n))
 
 
-def test_top_k_weights_need_no_v_of_tokens_without_an_advantage(tmp_path):
-    flags = [*SMALL, "--eval-data", "", "--output-dir", str(tmp_path)]
-    batch = credit.sampled_batch(flags)
-    lm, _ = load_model(model_folder(parse_config(flags)))
-    token = torch.cat([torch.as_tensor(x.tokens).long() for x in batch["rollouts"]])
-    of_all = top_k_hidden_gradient(
-        token_outputs(batch["hidden"], token), lambda: lm.lm_head.weight.detach(), credit.TOP_K
-    )
-    ours = credit.coefficients(batch, batch["top_k"], 1, apart=False)
-    torch.testing.assert_close(ours, delta_coefficients(of_all, batch["advantage"], 1))
-
-
-# ---- measured credit -----------------------------------------------------------------------------
-
-
 def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
     assert branches.chosen_responses(batch) == [0, 1, 2]  # 3 is truncated, 4 to 7 are all wrong
 
@@ -128,9 +91,7 @@ def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
 def test_segments_start_after_sentences_and_before_numbers():
     texts = ["So", " 1", "2", " +", " 3", ".", " Then", "\n", "x", " is", " 7"]
     assert branches.starts_of_segments(texts) == [0, 1, 4, 6, 8, 10]
-    many = branches.starts_of_segments([".", "a"] * 40)
-    assert len(many) == branches.POINTS
-    assert many[0] == 0
+    assert len(branches.starts_of_segments([".", "a"] * 40)) == branches.POINTS
 
 
 def test_credit_is_the_change_of_value_in_the_direction_of_the_advantage(batch):

@@ -10,8 +10,7 @@ from toy_runs import refusal
 
 import toy
 from benchmarks import picture
-from benchmarks.samples import limits, page
-from infra.errors import UserError
+from benchmarks.samples import page
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
@@ -30,15 +29,12 @@ def run_of(folder, samples, method="delta"):
     return folder
 
 
+DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
 def data_of(html: str) -> dict:
     """The data embedded in a page."""
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html)
-    return json.loads(text)
-
-
-def without_data(html: str) -> str:
-    """A page from which a browser would remove the data element."""
-    return re.sub(r"<script [^>]*>.*?</script>", "", html, count=1, flags=re.DOTALL)
+    return json.loads(DATA.search(html)[1])
 
 
 def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
@@ -56,25 +52,9 @@ def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
 def test_a_response_adds_no_markup_to_a_page(tmp_path):
     plain = page([run_of(tmp_path / "plain", [sample_of(["1"])])])
     attack = page([run_of(tmp_path / "attack", [sample_of([ATTACK], problem=ATTACK)])])
-    assert without_data(attack) == without_data(plain)
+    assert DATA.sub("", attack, count=1) == DATA.sub("", plain, count=1)
     (sample,) = data_of(attack)["runs"][0]["samples"]
     assert [sample["problem"], *sample["tokens"]] == [ATTACK, ATTACK]
-
-
-def test_a_folder_without_samples_is_refused(tmp_path):
-    with pytest.raises(UserError, match="has no samples yet: wait for its first step"):
-        page([run_of(tmp_path / "run", [])])
-
-
-def test_the_strongest_colours_are_those_of_weights_that_occur():
-    few = [sample_of(["a", "b"], [0.96, 1.44]), sample_of(["c", "d"], [1.2, None])]
-    assert limits(few) == (0.96, 1.44)
-    many = sample_of(["a"] * 300, [1.2] * 298 + [0.1, 9.0])
-    assert limits([many]) == (0.99, 1.2)
-    assert limits([sample_of(["a"])]) == (0.99, 1.01)
-
-
-# ---- the picture ---------------------------------------------------------------------------------
 
 
 def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):
@@ -86,11 +66,9 @@ def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):
     "tokens, lines",
     [
         (["So ", "12", " = 3"], ["So 12", " = 3"]),
-        (["a.\n\n", "b"], ["a.↵↵", "b"]),
         (["a", "\n b", "c"], ["a↵", " bc"]),
         (["\tx", "\r", "\ufffd", "\ufffd"], ["→x\ufffd\ufffd\ufffd"]),
         (["abcdefgh", "\n", "\n"], ["abcdef", "gh↵", "↵"]),
-        (["", "abcdef", "\n", "g"], ["abcdef", "↵", "g"]),
         (["abcdef\n\n", "g"], ["abcdef", "↵↵", "g"]),
     ],
 )

@@ -1,13 +1,10 @@
 """benchmarks/weights.py: rows that no flag selects, the choice of a rate, and tables."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from references import token_batch
 
-import toy
 from benchmarks import weights
 from benchmarks.tables import append_csv
 from methods import Method
@@ -30,32 +27,13 @@ def test_tokens_only_and_sides_only_are_the_two_factors_of_the_weights():
         assert (of_tokens * A)[side].sum() == pytest.approx(float(A[side].sum()))
 
 
-def test_the_oracle_raises_the_decisive_tokens():
-    ids = toy.build_tokenizer()("So 2+3=5\nThen 5-1=3\nanswer \\boxed{3}<eos>").input_ids
-    n = len(ids)
-    tokens = token_batch([n], advantage=torch.full((n,), -0.5))
-    problem = {"problem": "2+3-1=?"}
-    tokens = replace(tokens, token=torch.tensor(ids), problems=[problem])
-    weight = weights.oracle(tokens, None)
-    (decided,) = (weight > 1.1).nonzero().flatten().tolist()
-    assert decided == 12 and ids[decided] == toy.TOKEN_ID["3"]
-    assert weight.mean() == pytest.approx(1)
-    assert weight.max() / weight.min() == pytest.approx(1.5)
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Three seeds."""
-    monkeypatch.setattr(weights, "COUNTED", weights.COUNTED[:3])
-
-
 def line(row, rate, seed, reward, setting="learn"):
     measured = {"accuracy": 0.5, "pass8": 0.9, "greedy": 0.6, "entropy": 0.1}
     job = weights.Job(setting, row, rate, seed)
     return job._asdict() | measured | {"rewards": f"{reward} {reward}"}
 
 
-@pytest.mark.parametrize("peak", [1.4e-4, 2e-4, 5.6e-4, 1e-4, 1.1e-3])
+@pytest.mark.parametrize("peak", [1.4e-4, 2e-4, 1.1e-3])
 def test_the_best_rate_is_no_edge_of_those_tried(tmp_path, monkeypatch, peak):
     trained = []
 
@@ -72,43 +50,46 @@ def test_the_best_rate_is_no_edge_of_those_tried(tmp_path, monkeypatch, peak):
     assert len(trained) == runs  # nothing is trained twice
 
 
-def test_tables_hold_differences_at_each_row_s_own_rate(tmp_path, capsys, few):
-    path = tmp_path / "x.csv"
-    append_csv(path, weights.COLUMNS, [line("scalar", 2e-4, weights.COUNTED[0], 0.9)])
-    for number, seed in enumerate(weights.COUNTED):
-        rows = [("dapo", 2e-4, 0.5), ("delta", 4e-4, 0.6 + 0.01 * number)]
-        append_csv(path, weights.COLUMNS, [line(row, r, seed, x) for row, r, x in rows])
-    weights.print_tables(weights.runs(path))
-    said = capsys.readouterr().out
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """printed(lines of one seed) -> what is said of three seeds."""
+    monkeypatch.setattr(weights, "COUNTED", weights.COUNTED[:3])
+
+    def of(lines) -> str:
+        for number, seed in enumerate(weights.COUNTED):
+            append_csv(tmp_path / "x.csv", weights.COLUMNS, lines(number, seed))
+        weights.print_tables(weights.runs(tmp_path / "x.csv"))
+        return capsys.readouterr().out
+
+    return of
+
+
+def test_tables_hold_differences_at_each_row_s_own_rate(printed):
+    def lines(number, seed):
+        rows = [("dapo", 2e-4, 0.5), ("delta", 4e-4, 0.6 + 0.01 * number), ("scalar", 2e-4, 0.9)]
+        return [line(row, rate, seed, x) for row, rate, x in rows[: 2 if number else 3]]
+
+    said = printed(lines)
     assert "| learn | delta | 0.0004 | 3 | 0.610 ± 0.025 | 0.110 ± 0.025 |" in said
     assert "| learn | 0.110 ± 0.025 | 3 of 3 |" in said
     assert "scalar" not in said  # a row counts when all its seeds are there
 
 
-def test_signs_are_compared_side_by_side(tmp_path, capsys, few):
+def test_signs_are_compared_side_by_side(printed):
     """Sure tokens bring 0.2 where A > 0 and -0.1 where A < 0, whatever the other side has."""
-    path = tmp_path / "x.csv"
     rewards = {"sure, sure": 0.5, "unsure, sure": 0.3, "sure, unsure": 0.6, "unsure, unsure": 0.4}
-    for seed in weights.COUNTED:
-        rows = [("dapo", 0.5), *rewards.items()]
-        append_csv(path, weights.COLUMNS, [line(row, 2e-4, seed, x) for row, x in rows])
-    weights.print_tables(weights.runs(path))
-    said = capsys.readouterr().out
+    rewards |= {"dapo": 0.5}
+    said = printed(lambda _, seed: [line(row, 2e-4, seed, x) for row, x in rewards.items()])
     assert "| learn | A > 0 | 0.200 ± 0.000 |\n| learn | A < 0 | -0.100 ± 0.000 |" in said
 
 
 @pytest.mark.parametrize("last, collapsed", [(0.44, 1), (0.46, 0)])
-def test_a_run_whose_end_is_below_half_of_its_best_step_has_collapsed(
-    tmp_path, capsys, few, last, collapsed
-):
-    path = tmp_path / "x.csv"
-    for seed in weights.COUNTED:
-        own = line("dapo", 2e-4, seed, 0.5)
-        rewards = 0.9 if seed == weights.COUNTED[0] else 2 * last
-        own["rewards"] = f"{rewards} {' '.join(5 * [str(last)])}"
-        append_csv(path, weights.COLUMNS, [own])
-    weights.print_tables(weights.runs(path))
-    assert f"| 0.100 | {collapsed} |" in capsys.readouterr().out
+def test_a_run_whose_end_is_below_half_of_its_best_step_has_collapsed(printed, last, collapsed):
+    def lines(number, seed):
+        rewards = [2 * last if number else 0.9, *5 * [last]]
+        return [line("dapo", 2e-4, seed, 0.5) | {"rewards": " ".join(map(str, rewards))}]
+
+    assert f"| 0.100 | {collapsed} |" in printed(lines)
 
 
 def test_a_run_on_the_toy_gives_a_line(monkeypatch):

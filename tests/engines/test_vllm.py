@@ -10,7 +10,7 @@ import pytest
 import torch
 from forked import ROOT
 from models import response_logits, save_random_model
-from toy_runs import SMALL, read_lines, refusal, train_small
+from toy_runs import SCRIPT, SMALL, read_lines, refusal, train_small
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.engine
@@ -28,7 +28,7 @@ from loading import load_policy
 from rollout import Sampling, random_numbers, token_distribution
 from toy import TOKEN_ID
 
-ENGINE = ["--engine", "vllm", "--eval-data", "", "--max-new-tokens", "64", "--recompute", "False"]
+ENGINE = ["--engine", "vllm", "--max-new-tokens", "64", "--recompute", "False"]
 ENGINE += ["--max-prompt-tokens", "64", "--micro-batch-tokens", "4096", "--lr", "1e-4"]
 EOS, NEWLINE = TOKEN_ID["<eos>"], TOKEN_ID["\n"]
 
@@ -217,7 +217,7 @@ def test_a_run_samples_from_its_current_weights(whole):
 def test_two_ranks_agree_with_one(whole, wide, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     flags = [*SMALL, *ENGINE, "--model", str(wide), "--steps", "2", "--output-dir", tmp_path]
-    subprocess.run([*torchrun, "train.py", *map(str, flags)], cwd=ROOT, check=True)
+    subprocess.run([*torchrun, SCRIPT, *map(str, flags)], cwd=ROOT, check=True)
     for row, other in zip(read_lines(tmp_path / "metrics.jsonl"), whole[:2], strict=True):
         assert row["reward"] == other["reward"]
         assert row["response_length"] == other["response_length"]

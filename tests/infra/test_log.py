@@ -27,39 +27,28 @@ def row(step, **changed):
     return metrics | {"grad_norm": 0.2, "seconds": 2.0} | changed
 
 
-METRICS = [
-    {"step": 0, "eval_accuracy": 0.25},
-    row(1),
-    row(2, reward=0.75, grad_norm=0.1, seconds=3.0, eval_accuracy=0.625),
-]
+METRICS = [{"step": 0, "eval_accuracy": 0.25}, row(1), row(2, seconds=3.0, eval_accuracy=0.625)]
 
 
 def run_in(folder, rank=0, steps=220, tokenizer=None):
     """The parts of a run that the tests need."""
     cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, engine="generate")
-    return SimpleNamespace(
-        folder=folder,
-        rank=rank,
-        cfg=cfg,
-        tokenizer=tokenizer,
-        tracker=None,
-        logged=-1,
-    )
+    parts = {"folder": folder, "rank": rank, "cfg": cfg, "tokenizer": tokenizer}
+    return SimpleNamespace(**parts, tracker=None, logged=-1)
 
 
-# ---- a line per step -----------------------------------------------------------------------------
-
-
-def test_log_appends_a_line_and_prints_a_summary(tmp_path, capsys):
+def test_a_line_is_logged_and_printed_for_each_step_and_the_gain_at_the_end(tmp_path, capsys):
     run = run_in(tmp_path, steps=130)
     for metrics in METRICS:
         log(run, metrics)
         log(run_in(tmp_path, rank=1), metrics)  # silent
     assert read_lines(tmp_path / "metrics.jsonl") == METRICS
-    first, second, third = capsys.readouterr().out.splitlines()
+    report(run)
+    first, second, third, last, *_ = capsys.readouterr().out.splitlines()
     assert first.split() == ["step", "0/130", "eval_accuracy", "0.25"]
     assert second.startswith("step    1/130  reward 0.5  response_length 40  entropy 0.4")
     assert third.endswith("eval_accuracy 0.625  tokens/s 107  left 0:06:24")  # 128 x 3 s
+    assert "eval_accuracy 0.250 before and 0.625 after" in last
 
 
 def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
@@ -72,21 +61,6 @@ def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
     for mismatch in (0.4, math.nan):
         with pytest.raises(UserError, match=f"differ by {mismatch} nats .* drop the flag"):
             refuse_mismatch(run, mismatch)
-
-
-# ---- the last lines ------------------------------------------------------------------------------
-
-
-def test_report_has_the_gain_since_step_0(tmp_path, capsys):
-    run = run_in(tmp_path)
-    for metrics in METRICS:
-        log(run, metrics)
-    report(run)
-    gain = "done: 2 steps in 5 s, eval_accuracy 0.250 before and 0.625 after, model/"
-    assert capsys.readouterr().out.splitlines()[-3].startswith(gain)
-
-
-# ---- samples.jsonl -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -126,7 +100,6 @@ DEAD = [  # rewards of two earlier steps and of this one; the text; how many of 
     ([0.0, 0.0], 0.0, RIGHT, 23, "--max-new-tokens"),
     ([0.0, 0.0], 0.0, "so it is 7", 1, "--prompt-template"),
     ([1.0, 1.0], 1.0, RIGHT, 0, "too easy"),
-    ([0.0, 0.25], 0.0, RIGHT, 0, None),
     ([0.0, 0.0], 1.0, RIGHT, 0, None),
 ]
 

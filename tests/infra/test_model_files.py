@@ -16,14 +16,8 @@ def read(folder):
     return from_files(folder, folder, torch.float32)[1]
 
 
-# ---- changes of a folder -------------------------------------------------------------------------
-
-
 def write(name, content):
-    def change(folder):
-        (folder / name).write_bytes(content)
-
-    return change
+    return lambda folder: (folder / name).write_bytes(content)
 
 
 def config(**changes):
@@ -43,12 +37,9 @@ NO_WEIGHTS = "its weights must be whole .safetensors files"
 WRONG = [
     (write("model.safetensors", b"version https://git-lfs.github.com/spec/v1"), NO_WEIGHTS),
     (weights(lambda ts: {k: v for k, v in ts.items() if "q_proj" not in k}), "missing keys model."),
-    (weights(lambda ts: ts | {"score.weight": torch.ones(2)}), "unexpected keys score.weight"),
     (config(intermediate_size=96), "mismatched keys ('model.layers.0.mlp.down_proj.weight'"),
     (write("config.json", b"{"), "cannot read config.json"),
     (config(model_type="qwen2_5_vl"), "this qwen2_5_vl has no causal language model: pass a text"),
-    (config(model_type="t5"), "this t5 has no causal language model: pass a text model"),
-    (config(layer_types=["echo"] * 2), "cannot read config.json"),
     (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
     (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
     (without_tokenizer, "no tokenizer in"),
@@ -66,11 +57,6 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
     assert capfd.readouterr().err == ""  # the library prints no progress bar or report
 
 
-def test_a_gguf_file_is_refused_in_one_line():
-    with pytest.raises(UserError, match="m.gguf is a GGUF file: convert it"):
-        locate("m.gguf")
-
-
 def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     """Whatever stands on the standard input, as with `yes |`."""
     monkeypatch.setattr("builtins.input", lambda question: "y")
@@ -79,8 +65,6 @@ def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     with pytest.raises(UserError, match="contains custom code"):
         read(base_copy)
 
-
-# ---- a model of text and images ------------------------------------------------------------------
 
 LAYER = "model.layers.0.mlp.down_proj.weight"
 INSIDE, RENAMED = f"language_model.{LAYER}", LAYER.replace("model.", "model.language_model.")
@@ -109,13 +93,9 @@ def beside(name):
 def test_only_tensors_of_other_parts_may_be_missing_or_left_over(change, said, tmp_path, capsys):
     save_random_model("llava", tmp_path)
     change_weights(tmp_path, change)
-    if said is None:
-        assert type(read(tmp_path)).__name__ == "LlamaForCausalLM"
-        out = capsys.readouterr().out
-        assert out.endswith(
-            "only the LlamaForCausalLM inside is used, not model.multi_modal_projector, "
-            "model.vision_tower\n"
-        )
+    if said:
+        with pytest.raises(UserError, match=f"{said}$"):
+            read(tmp_path)
         return
-    with pytest.raises(UserError, match=f"{said}$"):
-        read(tmp_path)
+    assert type(read(tmp_path)).__name__ == "LlamaForCausalLM"
+    assert "not model.multi_modal_projector, model.vision_tower\n" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """infra/problems.py: records become problems, and problems become prompts."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -12,12 +13,7 @@ from tokenizers.processors import TemplateProcessing
 import toy
 from grading import grade_all
 from infra.errors import UserError
-from infra.problems import (
-    INSTRUCTION,
-    encode_prompts,
-    load_problems,
-    refuse_length,
-)
+from infra.problems import INSTRUCTION, encode_prompts, load_problems, refuse_length
 from programs.problems import CODE_INSTRUCTION
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
@@ -39,9 +35,6 @@ def write(path, records):
     else:
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return str(path)
-
-
-# ---- records -------------------------------------------------------------------------------------
 
 
 def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
@@ -83,11 +76,7 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
 
 
 RATIONALE = "48/2 = <<48/2=24>>24 clips in May.\n48+24 = <<48+24=72>>72 clips in both.\n#### 72"
-MATH = {
-    "level": "Level 1",
-    "type": "Algebra",
-    "solution": "So $x=\\boxed{\\frac{1}{2}}$, as asked.",
-}
+MATH = {"level": "Level 1", "solution": "So $x=\\boxed{\\frac{1}{2}}$, as asked."}
 
 
 @pytest.mark.parametrize(
@@ -117,27 +106,11 @@ LONG = "123456789012345678901234567890"
 MIXED = '{"problem": "2", "answer": "one"}\n{"problem": "3", "answer": 3}\n'
 
 
-@pytest.mark.parametrize(
-    "number, text",
-    [
-        (LONG, LONG),
-        ("9007199254740993", "9007199254740993"),  # 2^53 + 1, which no float equals
-        ("2.0", "2"),
-        ('"2.0"', "2.0"),
-    ],
-)
+@pytest.mark.parametrize("number, text", [(LONG, LONG), ("2.0", "2"), ('"2.0"', "2.0")])
 def test_json_numbers_keep_their_digits(number, text, tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"problem": "1", "answer": {number}}}\n' + MIXED)
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.jsonl"))]
     assert answers == [text, "one", "3"]
-
-
-def test_a_float32_is_the_number_that_was_written(tmp_path):
-    golds = pa.array([0.1, None, 2.0, 15300.75], pa.float32())
-    table = pa.table({"problem": ["a", "b", "c", "d"], "answer": golds})
-    pq.write_table(table, tmp_path / "a.parquet")
-    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
-    assert answers == ["0.1", "2", "15300.75"]
 
 
 def test_verl_records_hold_answers_or_programs(tmp_path):
@@ -148,31 +121,22 @@ def test_verl_records_hold_answers_or_programs(tmp_path):
     assert second["tests"] == [{"input": "1", "output": "2"}]
 
 
-def test_parquet_numbers_are_exact_integers_or_stay_floats(tmp_path):
-    floats = [2.0, 2.5, None, float("nan"), 1e23, -3.0]
-    records = [{"problem": f"{i}?", "answer": value} for i, value in enumerate(floats)]
-    answers = [each["answer"] for each in load_problems(write(tmp_path / "a.parquet", records))]
-    assert answers == ["2", "2.5", "1e+23", "-3"]
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(kind, tmp_path):
+    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0], kind)
+    pq.write_table(pa.table({"problem": list("abcdef"), "answer": golds}), tmp_path / "a.parquet")
+    answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
+    assert answers == ["2", "0.1", "15300.75", "-3"]
 
 
 def test_a_file_may_mix_answers_and_tests_whose_numbers_are_floats(tmp_path):
     tests = [{"function": "half", "args": [1.5, [2, 0.25]], "expected": 0.75}]
-    records = [
-        {"problem": "p", "tests": tests},
-        {"problem": "q", "tests": json.dumps(tests)},
-        {"problem": "r", "answer": "7"},
-        {"problem": "s", "tests": []},
-    ]
-    problems = load_problems(write(tmp_path / "a.jsonl", records))
-    assert problems == [
-        {"problem": "p", "tests": tests},
-        {"problem": "q", "tests": tests},
-        {"problem": "r", "answer": "7"},
-    ]
+    answer, program = {"problem": "r", "answer": "7"}, {"problem": "p", "tests": tests}
+    records = [program, {"problem": "q", "tests": json.dumps(tests)}, answer]
+    problems = load_problems(write(tmp_path / "a.jsonl", [*records, {"problem": "s", "tests": []}]))
+    assert problems == [program, {"problem": "q", "tests": tests}, answer]
     assert json.dumps(problems[0]["tests"]) == json.dumps(tests)
 
-
-# ---- prompts -------------------------------------------------------------------------------------
 
 CHAINS = [{"problem": "1+2=?"}, {"problem": "1+2*3=?"}]  # 5 and 7 tokens
 CONTENTS = (
@@ -194,8 +158,7 @@ def test_encode_prompts_drops_and_counts_prompts_over_the_limit(capsys):
     tokens = [tokenizer(each["problem"]).input_ids for each in CHAINS]
     assert encode_prompts(CHAINS, tokenizer, 7) == (CHAINS, tokens)
     assert encode_prompts(CHAINS, tokenizer, 5) == (CHAINS[:1], tokens[:1])
-    said = "1 of 2 prompts dropped: above --max-prompt-tokens 5\n"
-    assert capsys.readouterr().out == said
+    assert "1 of 2 prompts dropped" in capsys.readouterr().out
     with pytest.raises(UserError, match="every prompt exceeds --max-prompt-tokens 4: raise it"):
         encode_prompts(CHAINS, tokenizer, 4)
     assert encode_prompts([], tokenizer, 4) == ([], [])
@@ -253,31 +216,21 @@ def test_a_prompt_has_at_most_one_bos_and_no_eos(around, template):
     assert tokenizer.decode(prompt) == f"{begin}Q 1+2=?"
 
 
-@pytest.mark.parametrize(
-    "chat_template, words",
-    [
-        ("{{ raise_exception('System role\nnot supported') }}", "TemplateError: System role"),
-        (None, "ValueError: Cannot use chat template functions because"),
-    ],
-)
-def test_a_chat_template_that_fails_is_one_line(chat_template, words):
-    with pytest.raises(UserError) as refused:
-        encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(chat_template), 200)
-    said = str(refused.value)
-    assert said.startswith("--model some/model: its chat template fails: write the problems as te")
-    assert words in said and "\n" not in said
+@pytest.mark.parametrize("template", ["{{ raise_exception('System role\nnot supported') }}", None])
+def test_a_chat_template_that_fails_is_one_line(template):
+    with pytest.raises(UserError, match="some/model: its chat template fails: write ") as refused:
+        encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(template), 200)
+    assert "\n" not in str(refused.value)
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
     config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
-    refuse_length(config, [[0] * 3, [0] * 8], 32)
+    prompts = [[0] * 3, [0] * 8]
+    refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
-        refuse_length(config, [[0] * 3, [0] * 8], 33)
-
-    endless = SimpleNamespace(max_position_embeddings=None, vocab_size=7)
-    refuse_length(endless, [[0] * 8, [6, 5]], 10**6)
+        refuse_length(config, prompts, 33)
     with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
-        refuse_length(endless, [[0] * 8, [7, 5]], 10**6)
+        refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"

@@ -1,5 +1,6 @@
 """infra/run.py: runs that are killed or stopped, continued, refused, or exported."""
 
+import itertools
 import json
 import os
 import re
@@ -10,17 +11,22 @@ from unittest import mock
 
 import forked
 import pytest
+from hashed_rewards import rewarded
 from torch.distributed.checkpoint.api import CheckpointException
 from toy_runs import (
+    EVALUATED,
     HELD_OUT,
     PROBLEMS,
+    SCRIPT,
     SMALL,
     contents,
+    in_turn,
     read_lines,
     refusal,
     same_weights,
     small_config,
     train_small,
+    train_steps,
 )
 from transformers import AutoModelForCausalLM
 
@@ -32,9 +38,9 @@ from infra.run import export
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of an uninterrupted run of six steps. Read-only."""
+    """The folder of an uninterrupted run of four steps. Read-only."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train_small(folder, steps=6)
+    train_small(folder, *EVALUATED, steps=4)
     return folder
 
 
@@ -43,7 +49,7 @@ def two_steps(tmp_path_factory, tmp_path):
     """A finished run of two steps, to be continued or damaged."""
     original = tmp_path_factory.getbasetemp() / "two"
     if not original.exists():
-        train_small(original, steps=2)
+        train_small(original, *EVALUATED, steps=2)
     return shutil.copytree(original, tmp_path / "copy")
 
 
@@ -61,15 +67,13 @@ def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != "lock"}
 
 
-# ---- kill -9 -------------------------------------------------------------------------------------
-
-AT_ONCE = ["train.py", *SMALL, "--steps", "6", "--output-dir"]
+AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "4", "--output-dir"]
 
 
 def train_until(words):
-    """Run train.py in this process, and kill it just before a chosen change to a file.
+    """Run a script in this process, and kill it just before a chosen change to a file.
 
-    words: a pattern of the change, and train.py's command.
+    words: a pattern of the change, and the command.
     """
     pattern, *command = words
 
@@ -100,7 +104,7 @@ def test_a_run_killed_three_times_gives_the_same_files(whole, tmp_path):
     assert not (folder / "model" / "config.json").exists()  # so that no mixture loads
     assert (folder / "model" / "model.safetensors").exists()
     with open(folder / "metrics.jsonl", "a") as file:
-        file.write('{"step": 6, "lo')  # as if killed within a line
+        file.write('{"step": 4, "lo')  # as if killed within a line
     forked.finished(forked.start(*AT_ONCE, str(folder)))
     assert_same_run(folder, whole)
 
@@ -116,44 +120,38 @@ def test_a_finished_run_stays_as_it_is_without_what_a_kill_left(two_steps, tmp_p
     (two_steps / "being-written").symlink_to(users)
     (two_steps / "config.json.being-written").symlink_to(users / "config.json")
     os.mkfifo(two_steps / "samples.jsonl.being-written")
-    train_small(two_steps, steps=2)
+    train_small(two_steps, *EVALUATED, steps=2)
     before[two_steps / "config.json"] = (two_steps / "config.json").read_bytes()  # of the copy
     assert contents(tmp_path) == before
-
-
-# ---- checkpoints ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def run(tmp_path):
     """A run that is prepared but not started."""
-    return train.prepare(small_config(tmp_path / "run", steps=9))
+    with rewarded():
+        yield train.prepare(small_config(tmp_path / "run", steps=9))
 
 
 def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     kept = run.folder / "checkpoint-000001"  # brought back by hand
-    unfinished = run.folder / "unfinished"
-    for folder in (kept, unfinished):
-        folder.mkdir()
-        (folder / "mine").touch()
+    kept.mkdir()
+    (kept / "mine").touch()
     train.train_step(run, train.selected_method(run.cfg), 1)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
     found = sorted(path.name for path in run.folder.glob("checkpoint-*"))
     assert found == ["checkpoint-000001", "checkpoint-000004", "checkpoint-000006"]
-    assert (kept / "mine").exists() and (unfinished / "mine").exists()
+    assert (kept / "mine").exists()
 
 
-def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path, monkeypatch):
+def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path):
     """Before the first update there are no moments, so there is no checkpoint."""
-    folder = tmp_path / "run"
-    flags = ("--eval-data", "", "--save-every", "1")
-    monkeypatch.setattr(train, "grade_all", lambda responses, *_: [1.0] * len(responses))
-    equal = train_small(folder, *flags, steps=2)
-    assert not list(folder.glob("checkpoint-*"))
-    shutil.rmtree(folder / "model")  # as if killed before the last step
-    assert train_small(folder, *flags, steps=3)[:2] == equal
+    equal = in_turn(itertools.repeat(1.0))
+    for steps in (1, 2):
+        train_steps(small_config(tmp_path, "--save-every", "1", steps=steps), rewards=equal)
+        assert not list(tmp_path.glob("checkpoint-*"))
+    assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
 @pytest.mark.parametrize("kept", ["model", "metrics.jsonl"])
@@ -172,30 +170,29 @@ def test_a_run_whose_checkpoints_were_deleted_is_refused(kept, two_steps, capsys
 
 def refusal_of(folder, capsys, *flags, steps=6):
     """The line with which train.py refuses to continue the run in `folder`."""
-    command = [*SMALL, "--steps", steps, "--output-dir", folder, *flags]
+    command = [*SMALL, *EVALUATED, "--steps", steps, "--output-dir", folder, *flags]
     return refusal(train.main, command, capsys)
 
 
 def test_an_unreadable_checkpoint_stops_the_run_and_can_be_moved_away(two_steps, capsys):
-    train_small(two_steps, steps=4)
-    newest = two_steps / "checkpoint-000004"
+    train_small(two_steps, *EVALUATED, steps=3)
+    newest = two_steps / "checkpoint-000003"
     damaged = newest / "__0_0.distcp"
     damaged.write_bytes(damaged.read_bytes()[:1000])
     before = contents(two_steps)
     with pytest.raises(CheckpointException):
-        train_small(two_steps, steps=6)
+        train_small(two_steps, *EVALUATED, steps=5)
     assert contents(two_steps) == before
 
     newest.rename(two_steps / "damaged")
-    train_small(two_steps, steps=4)
+    train_small(two_steps, *EVALUATED, steps=2)
     assert f"continuing {two_steps} after step 2" in capsys.readouterr().out
 
 
 def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
     """No file may exceed a megabyte; a checkpoint has 1.4."""
     before = contents(two_steps / "checkpoint-000002")
-    words = ["train.py", *SMALL, "--steps", "6", "--output-dir", str(two_steps)]
-    full = forked.start(*words, file_limit=2**20)
+    full = forked.start(*AT_ONCE, str(two_steps), file_limit=2**20)
     forked.finished(full, code=1)
     assert full.stderr.count("\n") == 1
     assert "checkpoint-000004 could not be written ([Errno 27] File too large; " in full.stderr
@@ -203,11 +200,8 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
-    train_small(two_steps, steps=6)
+    train_small(two_steps, *EVALUATED, steps=4)
     assert_same_run(two_steps, whole)
-
-
-# ---- models --------------------------------------------------------------------------------------
 
 
 def test_export_replaces_a_model_but_no_users_files(run, first_model):
@@ -235,9 +229,6 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 
 
-# ---- a folder of another run ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "flags, steps, message",
     [
@@ -256,7 +247,7 @@ def test_a_run_may_change_flags_that_are_free(two_steps, whole):
     """And flags of other methods, so a fork that adds a method can continue earlier runs."""
     config = json.loads((two_steps / "config.json").read_text())
     (two_steps / "config.json").write_text(json.dumps(config | {"cispo_cap": 3.0}))
-    flags = ("--in-flight", "5", "--save-every", "6", "--eval-every", "6")
+    flags = (*EVALUATED, "--in-flight", "5", "--save-every", "6", "--eval-every", "6")
     assert train_small(two_steps, *flags, steps=3)[:3] == read_lines(whole / "metrics.jsonl")[:3]
     assert json.loads((two_steps / "config.json").read_text())["in_flight"] == 5
 
@@ -266,9 +257,7 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
     held_out = shutil.copy(HELD_OUT, tmp_path / "held_out.jsonl")
-    flags = ("--data", str(problems), "--model", str(model), "--max-new-tokens", "64")
-    flags += ("--eval-data", str(held_out))
-    flags += ("--max-prompt-tokens", "64", "--micro-batch-tokens", "4096")
+    flags = ("--data", str(problems), "--model", str(model), "--eval-data", str(held_out))
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
@@ -282,18 +271,13 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
     assert contents(folder) == before
 
 
-# ---- trackers ------------------------------------------------------------------------------------
-
-
 def test_a_tracker_receives_the_metrics(tmp_path, monkeypatch):
     wandb = mock.Mock(spec=["init", "log", "finish"])
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.setitem(os.environ, "WANDB_RUN_ID", "")
-    monkeypatch.delitem(os.environ, "WANDB_RUN_ID")
+    monkeypatch.setenv("WANDB_RUN_ID", "")
+    monkeypatch.delenv("WANDB_RUN_ID")
     train_small(tmp_path / "run", "--track", "wandb", steps=2)
     written = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     lines = [call.kwargs | call.args[0] for call in wandb.log.call_args_list]
     assert lines == [json.loads(line) for line in written]
-    started = wandb.init.call_args.kwargs
-    assert started["name"] == os.environ["WANDB_RUN_ID"]
-    assert started["config"]["method"] == "delta"
+    assert wandb.init.call_args.kwargs["name"] == os.environ["WANDB_RUN_ID"]

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from models import random_lm
-from scripted import random_model
 from transformers import DynamicCache
 
 from infra import sampler
@@ -17,13 +16,10 @@ def response(prompt_length=2, new=0):
     return one
 
 
-# ---- who is in flight ----------------------------------------------------------------------------
-
-
 def test_waiting_responses_enter_up_to_the_limit_in_order():
-    running, waiting = [response(new=10)], [response(2), response(3), response(4)]
-    first, second, third = waiting
-    assert schedule(running, waiting, 3, 10**6) == [*running, first, second]
+    running, first, second, third = response(new=10), response(2), response(3), response(4)
+    waiting = [first, second, third]
+    assert schedule([running], waiting, 3, 10**6) == [running, first, second]
     assert waiting == [third]
 
 
@@ -34,8 +30,7 @@ def test_the_longest_wait_until_the_others_fit_and_lose_their_caches():
     waiting = [new]
     assert schedule([long, short, middle], waiting, 10, capacity) == [short, middle]
     assert waiting == [new, long]  # fewest new tokens first
-    assert long.cache is None
-    assert short.cache is not None
+    assert long.cache is None is not short.cache
 
 
 def test_a_long_response_is_not_overtaken_and_always_runs_alone():
@@ -45,14 +40,11 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     assert waiting == [short]
 
 
-# ---- their caches --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("most", [2**14, 6])
 def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypatch, most):
     """The caches' content is compared with plain passes in tests/test_rollout.py."""
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
-    model = random_model().requires_grad_(False)
+    model = random_lm("qwen3").requires_grad_(False)
     forward, shapes = model.base_model.forward, []
 
     def spy(**options):

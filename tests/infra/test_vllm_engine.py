@@ -25,19 +25,12 @@ def test_without_vllm_the_flag_is_refused(tmp_path, monkeypatch, capsys):
     assert "pip install vllm==0.30.0" in error
 
 
-def completion(*logprobs: float) -> SimpleNamespace:
-    """Tokens 3, 4, ...; each position also lists a more likely token, as vLLM may do."""
-    at = [
-        {99: SimpleNamespace(logprob=-0.1), 3 + i: SimpleNamespace(logprob=value)}
-        for i, value in enumerate(logprobs)
-    ]
-    return SimpleNamespace(token_ids=(*range(3, 3 + len(at)),), logprobs=at)
-
-
 def test_tokens_have_their_own_log_probabilities():
-    tokens, logprob = drawn(completion(-1.5, -0.25))
-    assert tokens.tolist() == [3, 4]
-    assert logprob.tolist() == [-1.5, -0.25]
+    """Each position also lists a more likely token, as vLLM may do."""
+    likely, *own = [SimpleNamespace(logprob=x) for x in (-0.1, -1.5, -0.25)]
+    at = [{99: likely, 3: own[0]}, {99: likely, 4: own[1]}]
+    tokens, logprob = drawn(SimpleNamespace(token_ids=(3, 4), logprobs=at))
+    assert (tokens.tolist(), logprob.tolist()) == ([3, 4], [-1.5, -0.25])
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "gpt_neox"])

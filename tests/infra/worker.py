@@ -1,6 +1,6 @@
 """One rank of tests/infra/test_ranks.py, which compares several ranks with one.
 
-    torchrun tests/infra/worker.py FOLDER FLAGS...
+    PYTHONPATH=.:tests torchrun tests/infra/worker.py FOLDER FLAGS...
 
 Trains like train.py, once for each of RUNS, in FOLDER/RUN. Saves to FOLDER/results.pt the token
 weights of every step, and what the ranks exchanged.
@@ -10,21 +10,13 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-# Before torch: only the script's own folder is on the path.
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-
 import torch
+from hashed_rewards import rewarded
 from torch import distributed as dist
 
 import train
 from infra.errors import UserError
-from infra.ranks import (
-    end_ranks,
-    from_all_ranks,
-    on_first_rank,
-    shared_by_ranks,
-    start_ranks,
-)
+from infra.ranks import end_ranks, from_all_ranks, on_first_rank, shared_by_ranks, start_ranks
 
 RUNS = {
     "delta": [],
@@ -44,7 +36,7 @@ def steps_of(folder: Path, flags: list[str]) -> list[dict]:
         seen.append({"token": tokens.token, "weights": weights, "rows": rows})
         return weights
 
-    with patch.object(train, "checked_weights", watched):
+    with patch.object(train, "checked_weights", watched), rewarded():
         train.train(train.parse_config([*flags, "--output-dir", str(folder)]))
     return seen
 

@@ -114,9 +114,6 @@ def test_every_call_that_is_not_listed_is_refused(sandbox):
     assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
 
 
-# ---- other servers -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def sandbox_after(tmp_path, monkeypatch):
     """sandbox_after(Python code) -> a sandbox whose server runs that code before it starts."""
@@ -162,9 +159,6 @@ def test_a_project_on_sys_path_stays_closed(sandbox_after, tmp_path, monkeypatch
     sandbox = sandbox_after(f"sys.path.append({str(tmp_path)!r})")
     test = {"input": "", "output": "True\nrefused\nrefused"}
     assert run_tests(program, [test], None, sandbox) == Result(1, 1, "")
-
-
-# ---- limits and failures -------------------------------------------------------------------------
 
 
 def test_all_tests_of_a_program_share_one_wall_clock_budget(sandbox):

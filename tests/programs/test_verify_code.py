@@ -1,9 +1,14 @@
 """verify_code.py: right programs pass, wrong ones fail with a reason, and faulty tests warn."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 import warnings
 
 import pytest
+from conftest import ROOT
 from listed import listed
 
 from programs import verify_code
@@ -11,8 +16,6 @@ from programs.sandbox import compare
 from programs.sandbox.client import Sandbox
 from programs.sandbox.watch import Limits
 from programs.verify_code import Result, extract_program, rewards, run_tests
-
-# ---- extract -------------------------------------------------------------------------------------
 
 BLOCKS = listed("blocks.txt")
 
@@ -27,8 +30,6 @@ def test_extract_program_takes_linear_time():
     for response in ("```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```", "~" * 10**6 + "`"):
         assert extract_program(response) is None
 
-
-# ---- kinds of tests ------------------------------------------------------------------------------
 
 ADD = "def add(a, b): return a + b"
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -72,8 +73,6 @@ def test_a_program_cannot_make_a_script_count_as_faulty(body):
     assert result.passed == 0 and "cannot judge any" not in result.stopped
 
 
-# ---- honest programs -----------------------------------------------------------------------------
-
 HONEST = listed("honest.txt")
 
 
@@ -81,9 +80,6 @@ HONEST = listed("honest.txt")
 def test_an_honest_program_passes(name):
     test, program = HONEST[name]
     assert run_tests(program, [json.loads(test)]) == Result(1, 1, "")
-
-
-# ---- limits --------------------------------------------------------------------------------------
 
 
 def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
@@ -99,9 +95,6 @@ def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
     for expected, reason in (("x" * 3000, ""), ("x", "test 1 of 1: too much output")):
         result = run_tests("print('x' * 3000)", [{"input": "", "output": expected}], limits)
         assert result.stopped == reason
-
-
-# ---- rewards -------------------------------------------------------------------------------------
 
 
 def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once(monkeypatch):
@@ -127,8 +120,6 @@ def test_results_do_not_depend_on_the_worker():
     sandbox = Sandbox(2)
     assert len({run_tests(program, test, None, sandbox).stopped for _ in range(6)}) == 1
 
-
-# ---- compare -------------------------------------------------------------------------------------
 
 ONES = "1" * 5000
 SAME_OUTPUT = {
@@ -180,3 +171,15 @@ def test_same_value_agrees_with_json():
         assert compare.same_value(value, gold, compare.TOLERANCE), value
     for value, gold in OTHER_VALUES:
         assert not compare.same_value(value, gold, compare.TOLERANCE), value
+
+
+def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):
+    """Beside answers/thoughts.py."""
+    shutil.copytree(ROOT / "programs", tmp_path / "judge")
+    (tmp_path / "answers").mkdir()
+    shutil.copy(ROOT / "answers" / "thoughts.py", tmp_path / "answers")
+    example = (ROOT / "programs/README.md").read_text().split("```python\n")[1].split("```\n")[0]
+    promised = re.findall(r"^# (.*)$", example, re.MULTILINE)
+    command = [sys.executable, "-c", example.replace("from programs.", "from judge.")]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.stdout.splitlines() == promised and promised, run.stderr

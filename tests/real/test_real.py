@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from forked import Forked, call, finished, start, torchrun
-from hashed_rewards import hashed_rewards
+from hashed_rewards import rewarded
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import read_lines, same_weights
 from transformers import AutoModelForCausalLM
@@ -34,7 +34,7 @@ MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
 LIMIT = 1800  # seconds for a run
 LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
-SCRIPT = str(Path(__file__).with_name("hashed_rewards.py"))
+SCRIPT = "tests/hashed_rewards.py"
 SMALL = [
     *("--model", MODEL),
     *("--eval-data", ""),
@@ -111,7 +111,7 @@ def one_step(words: list[str]) -> None:
     plan = plan_mini_batches(responses, torch.ones(3), 3, LONG)
     old = old_log_probabilities(run.policy, plan)[0]
 
-    with patch.object(train, "save_samples") as saved, hashed_rewards:
+    with patch.object(train, "save_samples") as saved, rewarded():
         train.train_step(run, train.selected_method(run.cfg), 1)
     export(run.folder / "model", run.policy, run.tokenizer)
     _, _, rollouts, tokens, weight = saved.call_args.args

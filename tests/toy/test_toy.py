@@ -1,6 +1,7 @@
 """toy/: the task, its tokenizer, the decisive tokens, and the base models."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,100 +16,50 @@ from toy.base import train_base
 from toy.task import is_right
 from verify import reward
 
-# Problems
-
 
 def test_chain_works_left_to_right_mod_10():
     assert toy.chain("7*6+1-4=?") == [2, 3, 9]
     for p in toy.problems(50, seed=3, k=4):
-        value = int(p["problem"][0])
-        for operation, digit in re.findall(r"([-+*])(\d)", p["problem"]):
-            if operation == "+":
-                value += int(digit)
-            elif operation == "-":
-                value -= int(digit)
-            else:
-                value *= int(digit)
+        first, *rest = re.findall(r"[-+*]?\d", p["problem"])
         # Reducing mod 10 at the end, not after each step, gives the same digit.
-        assert p["answer"] == str(value % 10)
+        assert p["answer"] == str(eval("(" * 4 + first + ")".join(rest) + ")") % 10)
 
 
 def test_problems_are_the_same_on_every_machine():
-    assert toy.problems(3) == [
-        {"problem": "6*3-8-5-3*4=?", "answer": "8"},
-        {"problem": "3+3+3*1*7-6=?", "answer": "7"},
-        {"problem": "2-0*3-6*2+0=?", "answer": "0"},
-    ]
+    first, second, _ = toy.problems(3)
+    assert first == {"problem": "6*3-8-5-3*4=?", "answer": "8"}
+    assert second == {"problem": "3+3+3*1*7-6=?", "answer": "7"}
 
 
-# Demonstrations
+DECISIVE = [  # problem, response, its decisive tokens
+    # Every result of a right response.
+    ("7*6+1=?", "7*6=2\n2+1=3\nanswer \\boxed{3}<eos>", [(4, "2"), (10, "3")]),
+    # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
+    ("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>", [(16, "8")]),
+    # Cut off before this error: no earlier error matters.
+    ("7+6*0+9=?", "7+6=4\n4*0=0\n0+", []),
+    # The product is wrong, and no later step undoes the error.
+    ("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>", [(10, "3")]),
+    # Only the box is wrong.
+    ("7*6+1-4=?", "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>", [(20, "8")]),
+]
 
 
-def test_demonstration_is_the_same_on_every_machine():
-    rng = np.random.default_rng(0)
-    response = toy.demonstration("7*6+1-4=?", rng, noise=0.5)
-    assert response == "So 7*6=2\nThen 2+1=0\nNow 0-4=1\nanswer \\boxed{1}"
-
-
-def test_learn_demonstrations_have_one_systematic_mistake_and_random_slips():
-    rng = np.random.default_rng(0)
-    excess = {"*": [], "+": [], "-": []}
-    for p in toy.problems(600, seed=2):
-        response = toy.demonstration(p["problem"], rng, noise=0.3, regime="learn")
-        for step, operation, result in re.findall(r"(\d([-+*])\d)=(\d)\n", response):
-            excess[operation].append((int(result) - toy.chain(f"{step}=?")[0]) % 10)
-    # A product is right or 3 too large. The wrong one is more likely.
-    products = excess.pop("*")
-    assert set(products) == {0, 3}
-    assert abs(np.mean(np.array(products) == 3) - 0.55) < 0.05
-    for operation in excess:
-        assert set(excess[operation]) == set(range(10))
-        assert abs(np.mean(np.array(excess[operation]) != 0) - 0.3 * 0.9) < 0.05
-
-
-# Decisive tokens
-
-
-def decided(problem, response):
-    """The (position, token) pairs for decisive tokens in a response given as text."""
+@pytest.mark.parametrize("problem, response, expected", DECISIVE)
+def test_decisive_marks_right_results_or_the_error_that_was_not_undone(problem, response, expected):
     ids = toy.build_tokenizer()(response).input_ids
     mark = toy.decisive(problem, torch.tensor(ids))
-    assert mark.shape == (len(ids),)
-    assert mark.dtype == torch.bool
-    return [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()]
+    assert [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()] == expected
 
 
-def test_decisive_marks_every_result_of_a_right_response():
-    response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{9}<eos>"
-    assert decided("7*6+1-4=?", response) == [(4, "2"), (10, "3"), (16, "9")]
-
-
-def test_decisive_ignores_an_error_that_was_undone():
-    # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>") == [(16, "8")]
-    # Cut off before this error: no earlier error matters.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=0\n0+") == []
-    # The product is wrong, and no later step undoes the error.
-    assert decided("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>") == [(10, "3")]
-
-
-def test_decisive_marks_the_box_if_only_the_box_is_wrong():
-    response = "7*6=2\n2+1=3\n3-4=9\nanswer \\boxed{8}<eos>"
-    assert decided("7*6+1-4=?", response) == [(20, "8")]
-
-
-@pytest.mark.parametrize("k, noise", [(5, 0.2), (12, 0.06), (3, 0.5)])
-def test_is_right_agrees_with_verify_on_demonstrations(k, noise):
+def test_is_right_agrees_with_verify_on_demonstrations():
     rng = np.random.default_rng(5)
     rights = []
-    for p in toy.problems(300, seed=6, k=k):
-        response = toy.demonstration(p["problem"], rng, noise)
+    for p in toy.problems(300, seed=6):
+        response = toy.demonstration(p["problem"], rng, noise=0.2)
         rights.append(is_right(p["problem"], response))
         assert rights[-1] == (reward(response, p["answer"]) == 1.0)
     assert 0.1 < np.mean(rights) < 0.9  # both right and wrong responses occurred
-
-
-# The committed base models
 
 
 @pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
@@ -122,15 +73,8 @@ def test_committed_base_loads_in_float32_without_training(base, tmp_path):
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
 
 
-# Building a base model
-
-
-def train_briefly(base):
-    return train_base(base, steps=3, batch=8)
-
-
 def test_base_folder_builds_other_bases_once_and_reproducibly(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(toy.base, "train_base", train_briefly)
+    monkeypatch.setattr(toy.base, "train_base", partial(train_base, steps=3, batch=8))
     state = torch.get_rng_state()
     first, again, other = (
         toy.base_folder(k=2, seed=seed, cache=tmp_path / name)

@@ -6,37 +6,19 @@ from toy_runs import read_lines
 import toy
 import train
 from programs.verify_code import rewards
-from toy.code_task import (
-    demonstration,
-    describe,
-    draw_any,
-    inputs,
-    problems,
-    read,
-    results,
-)
+from toy.code_task import demonstration, draw_any, inputs, problems, read, results
 from toy.code_tokenizer import BOUNDS, NAMES
 
-PROBLEM = "f(a, b, c): take a, add b, times 3, at most c\nf(2, 5, 9) = 9\nf(0, 1, 7) = 3\n"
-
-# Recorded outputs, which the generators must reproduce.
+# A recorded problem, which the generator must reproduce.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 FIRST_TEST = {"function": "f", "args": [8, 2], "expected": 14}
-DEMONSTRATION = "\n```python\ndef f(a, b, c):\n    return min((a + a) + 3, c)\n```"
-
-
-def chains(count, seed=0):
-    """Random functions, sound or not."""
-    rng = np.random.default_rng(seed)
-    return [draw_any(rng) for _ in range(count)]
-
-
-# ---- functions and problems --------------------------------------------------------------------
 
 
 def test_results_apply_one_operation_after_another():
     """Every step is evaluated by itself, so no parenthesis is missing in the whole expression."""
-    for chain in chains(300):
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        chain = draw_any(rng)  # a random function, sound or not
         for values, found in zip(inputs(chain.arguments), results(chain), strict=True):
             named = dict(zip(NAMES, values, strict=False))
             current = eval(chain.start, None, named)
@@ -48,42 +30,23 @@ def test_results_apply_one_operation_after_another():
             assert found == current
 
 
-def test_read_inverts_describe():
-    rng = np.random.default_rng(1)
-    for chain in chains(300):
-        assert read(describe(chain, rng)) == chain
-
-
 def test_problems_are_the_same_on_every_machine():
     (first,) = problems(1)
     assert first["problem"] == FIRST
     assert first["tests"][0] == FIRST_TEST
-    assert problems(20, seed=1) != problems(20, seed=2)
-
-
-# ---- demonstrations and the tokenizer ----------------------------------------------------------
-
-
-def test_demonstration_is_the_same_on_every_machine():
-    rng = np.random.default_rng(0)
-    assert demonstration(PROBLEM, rng, noise=0.5) == DEMONSTRATION
 
 
 def test_demonstrations_without_errors_pass_their_tests():
     rng = np.random.default_rng(0)
-    asked = problems(60, seed=2)
+    asked = problems(20, seed=2)
     texts = [demonstration(each["problem"], rng, mistake=0.0) for each in asked]
-    assert rewards(texts, [each["tests"] for each in asked]) == [1.0] * 60
-
-
-# ---- --model toy-code --------------------------------------------------------------------------
+    assert rewards(texts, [each["tests"] for each in asked]) == [1.0] * 20
 
 
 def test_train_grades_programs_by_their_tests(tmp_path):
     """One step of the real loop. Each reward matches its program, and the model is updated."""
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
-    command = ["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size]
-    train.main(command)
+    train.main(["--model", "toy-code", "--eval-data", "", "--output-dir", str(tmp_path), *size])
 
     (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["truncated"] < 0.5
