@@ -81,12 +81,15 @@ def branches(args) -> None:
 
 
 def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
-    """Append V of each point (response, start) to the CSV, as many responses as are in flight."""
+    """Append V of each point (response, start) to the CSV, after each round of responses.
+
+    A round has as many responses as --in-flight admits with all their continuations, at least one.
+    """
     lm, tokenizer = load_model(cfg.model, computation_dtype(cfg.dtype))
     ends, text = end_tokens(lm, tokenizer), text_decoder(tokenizer)
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
     responses = list(dict.fromkeys(i for i, _ in points))
-    at_once = max(1, cfg.in_flight // (POINTS * CONTINUATIONS))
+    at_once = max(1, cfg.in_flight // (POINTS * CONTINUATIONS))  # responses in a round
     for first in range(0, len(responses), at_once):
         some = responses[first : first + at_once]
         own = [point for point in points if point[0] in some]

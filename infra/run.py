@@ -227,7 +227,8 @@ def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
     with files.writing(final):
         os.rename(folder / UNFINISHED, final)
         for path in old:
-            shutil.rmtree(path, ignore_errors=True)  # refuses a link
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:

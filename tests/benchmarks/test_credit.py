@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from benchmarks import branches, credit
+from benchmarks.tables import read_csv
 from delta import delta_coefficients
+from rollout import random_numbers
 
 
 @pytest.fixture
@@ -108,3 +110,44 @@ def test_auc_counts_pairs_of_segments():
     credit_of, weights = np.array([0.5, 0.1, 0.3, -0.4]), np.array([3.0, 1.0, 2.0, 2.0])
     assert branches.auc_of_credit(weights, credit_of) == (1 + 1 + 1 + 0.5) / 4
     assert np.isnan(branches.auc_of_credit(weights, credit_of - 1))
+
+
+@pytest.mark.parametrize("in_flight", [1, 2 * branches.POINTS * branches.CONTINUATIONS])
+def test_values_belong_to_their_prefixes(in_flight, tmp_path, monkeypatch):
+    """A continuation of two tokens is right if it ends, and is with its prefix long enough."""
+    points = [(0, 0), (0, 3), (2, 1), (1, 2), (1, 4)]
+    enough = [4, 6, 2]  # tokens of a response, for each response
+    rollouts = [
+        SimpleNamespace(
+            prompt=[7] * (i + 1), tokens=np.arange(9), reward=0.0, problem={"answer": n}
+        )
+        for i, n in enumerate(enough)
+    ]
+
+    def continued(lm, responses, ends, sampling):
+        for response in reversed(responses):
+            last = 1 if response.numbers.random() < 0.4 else 2  # 1 is an end token
+            response.tokens = torch.cat([response.tokens, torch.tensor([2, last])])
+            yield response
+
+    def graded(ids, answer, truncated):
+        return float(len(ids) >= answer and not truncated)
+
+    monkeypatch.setattr(branches, "load_model", lambda *_: (None, None))
+    monkeypatch.setattr(branches, "end_tokens", lambda *_: [1])
+    monkeypatch.setattr(branches, "text_decoder", lambda _: lambda prompt, ids: ids)
+    monkeypatch.setattr(branches, "generate", continued)
+    monkeypatch.setattr(branches, "reward", graded)
+    cfg = SimpleNamespace(
+        model="x", dtype="auto", max_new_tokens=2, temperature=1.0, in_flight=in_flight
+    )
+    branches.measure(tmp_path / "v.csv", cfg, "x", {"rollouts": rollouts}, points)
+
+    found = read_csv(tmp_path / "v.csv", branches.COLUMNS)
+    values = {(int(x["response"]), int(x["start"])): float(x["value"]) for x in found}
+    assert list(values) == [(0, 0), (0, 3), (2, 1), (1, 2), (1, 4)]
+    for (i, start), value in values.items():
+        draws = [random_numbers(branches.KEY, i, start, m).random() for m in range(12)]
+        ended = np.mean([draw < 0.4 for draw in draws])
+        assert value == pytest.approx(ended * (start + 2 >= enough[i]), abs=1e-4)
+    assert len(set(values.values())) > 2
