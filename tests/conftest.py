@@ -9,7 +9,7 @@ LONGEST = ("test_notebooks.py", "test_ranks.py", "test_run.py", "test_minimal.py
 def pytest_configure(config):
     """With -n, the process that deals tests to the others does not import torch: it takes long."""
     if not config.getoption("numprocesses", None):
-        config.pluginmanager.import_plugin("fixtures")
+        config.pluginmanager.import_plugin("toy_fixtures")
 
 
 def pytest_collection_modifyitems(items):
