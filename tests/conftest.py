@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LONGEST = ("test_notebooks.py", "test_ranks.py", "test_run.py", "test_minimal.py")
+FORKING = ("test_plan.py", "test_ranks.py", "test_run.py", "test_notebooks.py", "test_evaluate.py")
 
 
 def pytest_configure(config):
@@ -13,5 +13,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest come first, so that short ones fill all cores at the end."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """The tests that need forked.py's server come first, so that with -n 2 one process starts it.
+
+    They are the longest too: short ones fill all cores at the end.
+    """
+    items.sort(key=lambda item: item.path.name not in FORKING)

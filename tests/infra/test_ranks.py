@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from forked import finished, start, torchrun
+from models import save_random_model
 from safetensors.torch import load_file
 from toy_runs import SCRIPT, SMALL, read_lines, train_small, wait_for_step
+from transformers import AutoConfig
 from worker import RUNS
 
 from infra import ranks
@@ -118,6 +120,20 @@ def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, whole):
     agent.wait()
     assert agent.stderr.count("stopped by SIGTERM after step") == 1
     assert_close(train_small(folder, *FLAGS, steps=4), metrics(whole))
+
+
+def test_a_hybrid_trains_on_two_ranks_as_on_one(tmp_path):
+    save_random_model("qwen3_5", tmp_path / "model")
+    flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
+    flags += ["--max-new-tokens", "8", "--prompts", "2", "--mini-batch", "2"]
+    one = train_small(tmp_path / "one", *flags, steps=2)
+    assert all(row["grad_norm"] > 0 for row in one)
+
+    words = [*SMALL, *flags, "--steps", "2", "--output-dir", str(tmp_path / "two")]
+    finished(torchrun(2, SCRIPT, *words))
+    for row, other in zip(one, read_lines(tmp_path / "two" / "metrics.jsonl"), strict=True):
+        assert row == pytest.approx(other, rel=1e-5, abs=1e-5)
+    assert AutoConfig.from_pretrained(tmp_path / "one/model").model_type == "qwen3_5_text"
 
 
 @pytest.mark.parametrize(
