@@ -5,7 +5,6 @@ from toy_runs import read_lines
 
 import toy
 import train
-from infra.folder import write_lines
 from programs.verify_code import rewards
 from toy.code_task import demonstration, draw_any, inputs, problems, read, results
 from toy.code_tokenizer import BOUNDS, NAMES
@@ -46,15 +45,14 @@ def test_demonstrations_without_errors_pass_their_tests():
 
 def test_train_grades_programs_by_their_tests(tmp_path):
     """One step of the real loop. Each reward matches its program, and the model is updated."""
-    write_lines(tmp_path / "data.jsonl", problems(8))
     size = ["--steps", "1", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
-    paths = ["--data", str(tmp_path / "data.jsonl"), "--output-dir", str(tmp_path / "run")]
-    train.main(["--model", "toy-code", "--eval-data", "", *paths, *size])
+    sets = ["--data", "toy-code-held-out", "--eval-data", ""]  # fewer problems than toy-code
+    train.main(["--model", "toy-code", *sets, "--output-dir", str(tmp_path), *size])
 
-    (row,) = read_lines(tmp_path / "run/metrics.jsonl")
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
     assert row["truncated"] < 0.5
     assert row["grad_norm"] > 0
-    samples = read_lines(tmp_path / "run/samples.jsonl")
+    samples = read_lines(tmp_path / "samples.jsonl")
     assert len(samples) == 4 * 2  # of four groups
     for sample in samples:
         tests = toy.code_task.tests(read(sample["problem"]))
