@@ -1,50 +1,20 @@
-"""Shared fixtures: the toy's committed base model, rollouts from it, and a finished run."""
+"""Hooks for pytest: what is imported where, and which tests run first."""
 
-import shutil
 from pathlib import Path
 
-import pytest
-from toy_runs import EVALUATED, train_small
-from transformers.utils import logging as hf_logging
-
-import toy
-from rollout import Sampling, rollout
-
 ROOT = Path(__file__).parent.parent
-
-hf_logging.disable_progress_bar()
-
-
-@pytest.fixture(scope="session")
-def base():
-    """(model, tokenizer) of the toy's `sharpen` base. Read-only: tests that train copy it."""
-    return toy.base_model()
+FORKING = ("test_plan.py", "test_ranks.py", "test_run.py", "test_notebooks.py", "test_evaluate.py")
 
 
-@pytest.fixture
-def base_copy(tmp_path):
-    """A folder with that model, to be changed."""
-    return shutil.copytree(toy.base_folder(), tmp_path / "model")
+def pytest_configure(config):
+    """With -n, the process that deals tests to the others does not import torch: it takes long."""
+    if not config.getoption("numprocesses", None):
+        config.pluginmanager.import_plugin("toy_fixtures")
 
 
-@pytest.fixture(scope="session")
-def first_model():
-    """The model that a toy run starts from, in float32. Read-only."""
-    return toy.base_model(noise=0.1, regime="learn")[0]
+def pytest_collection_modifyitems(items):
+    """The tests that need forked.py's server come first, so that with -n 2 one process starts it.
 
-
-@pytest.fixture(scope="session")
-def batch(base):
-    """Rollouts of 6 problems x 4 responses: three problems with 3 operations, three with 5."""
-    model, tokenizer = base
-    problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
-    prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
-    return rollout(model, tokenizer, prompts, list(range(6)), 4, Sampling(48, seed=3), step=1)
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """The folder of an uninterrupted run of three steps. Read-only."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    train_small(folder, *EVALUATED, steps=3)
-    return folder
+    They are the longest too: short ones fill all cores at the end.
+    """
+    items.sort(key=lambda item: item.path.name not in FORKING)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from forked import finished, torchrun
 from models import (
     EXACT,
     RECURRENT,
@@ -23,10 +22,7 @@ from models import (
     sampling_difference,
     save_random_model,
 )
-from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
-from toy_runs import SCRIPT, SMALL, read_lines, train_small
-from transformers import AutoConfig
 
 import policy as policy_module
 from infra.errors import UserError
@@ -140,22 +136,3 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
     with pytest.raises(UserError, match=said) as error:
         load_policy(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_a_hybrid_trains_on_two_ranks_as_on_one_and_resumes_bit_equal(tmp_path):
-    save_random_model("qwen3_5", tmp_path / "model")
-    flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
-    flags += ["--max-new-tokens", "8", "--prompts", "2", "--mini-batch", "2"]
-    one = train_small(tmp_path / "one", *flags, steps=2)
-    assert all(row["grad_norm"] > 0 for row in one)
-
-    words = [*SMALL, *flags, "--steps", "2", "--output-dir", str(tmp_path / "two")]
-    finished(torchrun(2, SCRIPT, *words))
-    for row, other in zip(one, read_lines(tmp_path / "two" / "metrics.jsonl"), strict=True):
-        assert row == pytest.approx(other, rel=1e-5, abs=1e-5)
-
-    train_small(tmp_path / "cut", *flags, steps=1)
-    assert train_small(tmp_path / "cut", *flags, steps=2)[-1]["loss"] == one[-1]["loss"]
-    models = [load_file(tmp_path / name / "model/model.safetensors") for name in ("one", "cut")]
-    assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
-    assert AutoConfig.from_pretrained(tmp_path / "one/model").model_type == "qwen3_5_text"

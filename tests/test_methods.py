@@ -37,10 +37,6 @@ def test_methods_have_mean_one(name):
     assert weights(name, tokens, "--group-size", "2").mean() == pytest.approx(1, abs=1e-6)
 
 
-def test_dapo_weighs_every_token_the_same():
-    assert torch.equal(weights("dapo", token_batch([2, 5, 3])), torch.ones(10))
-
-
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
 def test_grpo_weights_average_inside_each_response_first(name):
     """Eq. 12: the weighted mean over tokens equals the mean of the responses' own means."""

@@ -164,45 +164,44 @@ def test_encode_prompts_drops_and_counts_prompts_over_the_limit(capsys):
     assert encode_prompts([], tokenizer, 4) == ([], [])
 
 
-@pytest.mark.parametrize("chat_template", [None, CONTENTS])
-def test_a_prompt_template_replaces_the_chat_template(chat_template):
-    """A line break may be typed as a backslash and an n."""
-    tokenizer = tokenizer_with(chat_template)
-    _, prompts = encode_prompts(CHAINS, tokenizer, 20, r"7{problem}\n8")
-    assert tokenizer.batch_decode(prompts) == ["71+2=?\n8", "71+2*3=?\n8"]
-    with pytest.raises(UserError, match="--prompt-template '7' has no {problem}"):
-        encode_prompts(CHAINS, tokenizer, 20, "7")
-
-
-@pytest.mark.parametrize("kind, said", [({}, INSTRUCTION), ({"tests": [7]}, CODE_INSTRUCTION)])
-def test_the_chat_template_gets_the_problem_and_an_instruction(kind, said):
-    tokenizer = tokenizer_with(CONTENTS)
-    _, prompts = encode_prompts([CHAINS[0] | kind], tokenizer, 200)
-    assert prompts == [tokenizer(f"81+2=?\n{said}7").input_ids]
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_chat_passes_the_chat_template_unchanged(name, tmp_path):
-    """No instruction is added, and --prompt-template is refused."""
+def test_a_column_may_hold_chats(name, tmp_path):
     problems = load_problems(write(tmp_path / name, [{"problem": CHAT, "answer": "5"}]))
     assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
-    tokenizer = tokenizer_with(CONTENTS)
-    _, prompts = encode_prompts(problems, tokenizer, 200)
-    assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
-    with pytest.raises(UserError, match="--prompt-template does nothing with problems that are ch"):
-        encode_prompts(CHAINS[:1] + problems, tokenizer, 200, "9{problem}")
 
 
-@pytest.mark.parametrize("kind, said", [({}, INSTRUCTION), ({"tests": [7]}, CODE_INSTRUCTION)])
-def test_without_a_chat_template_the_instruction_follows_the_problem(kind, said):
-    """The toy's tokenizer, which has no words for it, gets the problem alone."""
-    problem = CHAINS[0] | kind
+TYPED, FILLED = r"7{problem}\n8", "71+2=?\n8"  # a line break may be typed as a backslash and an n
+TEXTS = [  # chat template, --prompt-template, what a problem has beside 1+2=?, its prompt
+    (None, "", {}, f"1+2=?\n{INSTRUCTION}"),
+    (None, "", {"tests": [7]}, f"1+2=?\n{CODE_INSTRUCTION}"),
+    (None, TYPED, {"tests": [7]}, FILLED),
+    (CONTENTS, "", {}, f"81+2=?\n{INSTRUCTION}7"),
+    (CONTENTS, "", {"tests": [7]}, f"81+2=?\n{CODE_INSTRUCTION}7"),
+    (CONTENTS, "", {"chat": CHAT}, "182+3=?7"),
+    (CONTENTS, TYPED, {}, FILLED),
+]
+
+
+@pytest.mark.parametrize("chat_template, template, more, text", TEXTS)
+def test_the_text_of_a_prompt(chat_template, template, more, text):
     tokenizer = byte_tokenizer()
-    for template, text in (("", f"1+2=?\n{said}"), ("Q: {problem}", "Q: 1+2=?")):
-        _, (prompt,) = encode_prompts([problem], tokenizer, 200, template)
-        assert tokenizer.decode(prompt) == text
+    tokenizer.chat_template = chat_template
+    _, (prompt,) = encode_prompts([CHAINS[0] | more], tokenizer, 200, template)
+    assert tokenizer.decode(prompt) == text
+
+
+def test_a_tokenizer_without_words_for_the_instruction_gets_the_problem_alone():
     tokenizer = tokenizer_with(None)
-    assert encode_prompts([problem], tokenizer, 9)[1] == [tokenizer("1+2=?").input_ids]
+    for kind in ({}, {"tests": [7]}):
+        _, prompts = encode_prompts([CHAINS[0] | kind], tokenizer, 9)
+        assert prompts == [tokenizer("1+2=?").input_ids]
+
+
+def test_a_prompt_template_that_does_not_fit_is_refused():
+    problems, tokenizer = [*CHAINS, {"problem": "1", "chat": CHAT}], tokenizer_with(None)
+    for template, said in (("7", "'7' has no {problem}"), (TYPED, "does nothing with problems th")):
+        with pytest.raises(UserError, match=f"--prompt-template {said}"):
+            encode_prompts(problems, tokenizer, 200, template)
 
 
 @pytest.mark.parametrize("around", ["$A", "<s> $A", "$A <end>", "<s> $A <end>"])

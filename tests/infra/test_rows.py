@@ -47,12 +47,3 @@ def test_functions_of_a_row_have_one_number_per_row(v):
     for form in (v, held(v)):
         torch.testing.assert_close(squared_distances(form, point), distance, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(per_row(form, lambda x: x.max(dim=1).values, CPU), largest)
-
-
-def test_a_rank_fills_in_its_own_rows():
-    """A rank that holds rows 1 and 3 of 4 fills these two; other ranks fill the rest."""
-    share = Rows(4)
-    share.add(torch.tensor([3, 1]), torch.tensor([[0.0, 2.0], [1.0, 0.0]]))
-    assert (share @ torch.tensor([5.0, 7.0])).tolist() == [0.0, 5.0, 0.0, 14.0]
-    weights = torch.tensor([[9.0, 10.0, 9.0, 100.0]])
-    assert (weights @ share).tolist() == [[10.0, 200.0]]

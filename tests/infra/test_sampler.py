@@ -3,7 +3,6 @@
 import pytest
 import torch
 from models import random_lm
-from transformers import DynamicCache
 
 from infra import sampler
 from infra.sampler import CHUNK, Running, prefill, schedule
@@ -56,17 +55,3 @@ def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypa
     prefill(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
     assert sum(count for count, _ in shapes) == 3
     assert all(count == 1 or count * (columns + 1) <= most for count, columns in shapes)
-
-
-@pytest.mark.parametrize("name", ["qwen3_5_text", "lfm2", "falcon_h1"])
-def test_padding_enters_no_state(name):
-    """All but the last token are one column here, and recurrent layers ignore its mask."""
-    model = random_lm(name).requires_grad_(False)
-    short, long = prefill(model, [torch.tensor([5]), torch.tensor([6, 7])])
-    cache = DynamicCache(config=model.config)
-    model.base_model(input_ids=torch.tensor([[6]]), past_key_values=cache, use_cache=True)
-    (plain,) = sampler.split(cache, [2])
-    for none, one, expected in zip(short, long, plain, strict=True):
-        torch.testing.assert_close(one.states, expected.states)
-        assert not any(state.any() for state in none.states.values())
-    assert any(layer.states for layer in plain)

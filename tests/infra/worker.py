@@ -21,7 +21,6 @@ from infra.ranks import end_ranks, from_all_ranks, on_first_rank, shared_by_rank
 RUNS = {
     "delta": [],
     "topk": ["--proxy", "topk", "--proxy-topk", "3"],  # its features need the head
-    "control": ["--proxy", "scalar"],  # features of width 1
 }
 
 

@@ -11,9 +11,13 @@ import os
 import re
 import sys
 from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from operator import call
 from pathlib import Path
+from unittest.mock import patch
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -28,7 +32,7 @@ SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</de
 SHORTER = {
     "M = 128": "M = 48",
     "STEPS, PROMPTS, GROUP = 10, 16, 8": "STEPS, PROMPTS, GROUP = 2, 4, 8",
-    "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (4e-4, 8e-4)",
+    "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(100, 101), range(2)",
     "n = len(seeds)\n": "n = 4\n",
     "assert learnt > 0.02": "assert learnt > -1",
@@ -72,7 +76,7 @@ def pieces_before(path: Path) -> str:
     return helpers.BAR.join(parts)
 
 
-def run(path: Path, folder: Path) -> list[str]:
+def run(path: Path, folder: Path, try_answers: bool = True) -> list[str]:
     """Execute a notebook in `folder` and try its exercises. Returns its problems, one line each."""
     matplotlib.use("Agg")
     os.environ.pop("COURSE_FOLDER", None)  # a student's own pieces are elsewhere
@@ -81,17 +85,49 @@ def run(path: Path, folder: Path) -> list[str]:
     Path("mine.py").write_text(pieces_before(path))
     number, problems = int(path.name[0]), []
     namespace = {"__name__": "__main__", "display": lambda *objects, **named: None}
-    with redirect_stdout(io.StringIO()):
+    with redirect_stdout(io.StringIO()), computed_once():
         for cell in code_cells(path):
             for old, new in SHORTER.items():
                 cell.source = cell.source.replace(old, new)
-            if cell.exercise:
+            if cell.exercise and try_answers:
                 problems += tried(number, cell, namespace)
             try:
                 execute(cell.name, cell.source, namespace)
             except Exception as error:
                 return [*problems, f"{cell.name}: {error!r}"]
     return problems
+
+
+@contextmanager
+def computed_once():
+    """Inside, minimal.sample and the pieces that answers are compared with compute a result once.
+
+    The answers to an exercise repeat both. All that a result depends on is in its key.
+    """
+    helpers, minimal = import_module("helpers"), import_module("minimal")
+    check, sample, results = helpers.check, minimal.sample, {}
+
+    def once(function, key, *arguments, **named):
+        content = io.BytesIO()
+        torch.save((arguments, named), content)
+        key = (key, content.getvalue())
+        if key not in results:
+            results[key] = function(*arguments, **named)
+        return deepcopy(results[key])
+
+    def sample_once(*arguments, **named):
+        return once(sample, minimal.inverse_cdf, *arguments, **named)
+
+    def check_once(answer, expected, hint, cases=None, tolerance=1e-4, may_use=(), run=call):
+        def run_once(function, *case):
+            if function not in helpers.PIECES.values():
+                return run(function, *case)
+            return once(partial(run, function), function.__code__, *case)
+
+        return check(answer, expected, hint, cases, tolerance, may_use, run_once)
+
+    with patch.object(minimal, "sample", sample_once), patch.object(helpers, "check", check_once):
+        yield
 
 
 def execute(name: str, source: str, namespace: dict) -> None:

@@ -35,17 +35,9 @@ BOUND = 1e-4  # nats, on rounding in the log p of a token
 LIMIT = 1800  # seconds for a run
 LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
 SCRIPT = "tests/hashed_rewards.py"
-SMALL = [
-    *("--model", MODEL),
-    *("--eval-data", ""),
-    *("--prompt-template", "{problem}"),
-    *("--prompts", "2"),
-    *("--mini-batch", "1"),
-    *("--group-size", "2"),
-    *("--max-new-tokens", "16"),
-    *("--micro-batch-tokens", "128"),
-    *("--save-every", "1"),
-]
+SMALL = ["--model", MODEL, "--eval-data", "", "--prompt-template", "{problem}"]
+SMALL += ["--prompts", "2", "--mini-batch", "1", "--group-size", "2", "--save-every", "1"]
+SMALL += ["--max-new-tokens", "16", "--micro-batch-tokens", "128"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,47 @@
+"""Fixtures of all tests: the toy's committed base model, rollouts from it, and a finished run."""
+
+import shutil
+
+import pytest
+from toy_runs import EVALUATED, train_small
+from transformers.utils import logging as hf_logging
+
+import toy
+from rollout import Sampling, rollout
+
+hf_logging.disable_progress_bar()
+
+
+@pytest.fixture(scope="session")
+def base():
+    """(model, tokenizer) of the toy's `sharpen` base. Read-only: tests that train copy it."""
+    return toy.base_model()
+
+
+@pytest.fixture
+def base_copy(tmp_path):
+    """A folder with that model, to be changed."""
+    return shutil.copytree(toy.base_folder(), tmp_path / "model")
+
+
+@pytest.fixture(scope="session")
+def first_model():
+    """The model that a toy run starts from, in float32. Read-only."""
+    return toy.base_model(noise=0.1, regime="learn")[0]
+
+
+@pytest.fixture(scope="session")
+def batch(base):
+    """Rollouts of 6 problems x 4 responses: three problems with 3 operations, three with 5."""
+    model, tokenizer = base
+    problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
+    prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
+    return rollout(model, tokenizer, prompts, list(range(6)), 4, Sampling(48, seed=3), step=1)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The folder of an uninterrupted run of three steps. Read-only."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    train_small(folder, *EVALUATED, steps=3)
+    return folder
