@@ -1,8 +1,7 @@
 """The paper's methods as token weights and surrogates (Apps. E, J).
 
 Near θ_old every method moves the parameters along Σ ρ A v (Eq. 9), so it can be described by its
-weights ρ and its surrogate. A method is a record, `Method`. extensions.py has methods that are not
-the paper's, and is the place for others; config.METHODS makes each of them a `--method NAME`.
+weights ρ and its surrogate. A method is a record, `Method`. extensions.py has other methods.
 
 Departures from the paper stand in the docstrings of by_response, forking_tokens and fipo_surrogate.
 
@@ -135,10 +134,9 @@ FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
-    f depends on θ, so it stands here and not in `weights`. It is 1 if every r is 1, as in the first
-    update of a rollout batch. It is not normalised, as in the released code. Departure: that code
-    drops a response with more than one dual-clipped token; the paper's objective and this code
-    keep it.
+    f depends on θ, so it stands here and not in `weights`. It is not normalised, as in the released
+    code. Departure: that code drops a response with more than one dual-clipped token; the paper's
+    objective and this code keep it.
     """
     f = fipo_weights(logprob.detach(), tokens.logprob, tokens.length)
     return f * dapo_surrogate(logprob, tokens, flags)
@@ -211,9 +209,7 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
     lambda_corr_pos, lambda_corr_neg: the correlation of the weight with 1 - p on each side.
     lambda_scalar: the correlation of the weight with the λ̄ of the proxy 1 - p, which knows no
         hidden states, over the tokens with an advantage.
-    lambda_saturated: the share of these tokens whose λ is within 2 % of an end of its range. Scores
-        of 0 and 1 give 1.
-    A number that is not defined (an empty side, equal weights, no range) is left out.
+    A number that is not defined (an empty side, equal weights) is left out.
     """
     metrics = {
         "lambda_mean": float(weight.mean()),
@@ -236,11 +232,6 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
     bounds = flags.lam_min, flags.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
-    if flags.method == "delta" and weight.min() > 0 and flags.lam_min < flags.lam_max:
-        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
-        lam = weight[own] * (flags.lam_min / weight.min())
-        alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)
-        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
     return {name: number for name, number in metrics.items() if number is not None}
 
 
