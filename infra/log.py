@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError, printable
+from infra.errors import UserError
 from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
@@ -21,8 +21,7 @@ def introduce(run) -> None:
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
-        line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
-        print(printable(line))
+        print(f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}")
         texts = read_json(run.folder / "config.json")
         ends = " or ".join(map(repr, texts["end_tokens"]))
         prompt = texts["first_prompt"][:300]
@@ -80,10 +79,7 @@ def report(run) -> None:
 
 
 def rollout_metrics(rollouts: list, tokens) -> dict:
-    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
-
-    rollouts: B batch.Rollouts with rewards. tokens: their batch.TokenBatch.
-    """
+    """The metrics of B batch.Rollouts with rewards, and of their batch.TokenBatch, at θ_old."""
     return {
         "reward": sum(response.reward for response in rollouts) / len(rollouts),
         "entropy": float(tokens.entropy.mean()),
@@ -95,10 +91,9 @@ def rollout_metrics(rollouts: list, tokens) -> dict:
 
 
 def report_equal_rewards(run, rollouts: list) -> None:
-    """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
+    """If all rewards since step 1 are equal, print so, and two shares that tell the cause.
 
-    rollouts: B batch.Rollouts with rewards, of the newest step. Gold answers that nothing can match
-    were counted before step 1 (grading.report_unearnable).
+    rollouts: B batch.Rollouts with rewards, of the newest step.
     """
     if run.rank > 0:
         return
@@ -107,23 +102,12 @@ def report_equal_rewards(run, rollouts: list) -> None:
     rewards = {*earlier, *(response.reward for response in rollouts)}
     if len(rewards) > 1:
         return
-
-    def has_answer(response) -> bool:
-        return ("```" if response.problem.get("tests") else "\\box") in response.text
-
     cut_off = sum(response.truncated for response in rollouts) / len(rollouts)
-    answered = sum(map(has_answer, rollouts)) / len(rollouts)
-    cause = "the problems are too hard, or their answers stand in another --answer-column"
-    if max(rewards) > 0:
-        cause = "the problems are too easy: take harder ones"
-    elif cut_off > 0.5:
-        cause = "responses are cut off: raise --max-new-tokens"
-    elif answered < 0.5:
-        cause = "the prompt does not lead to such an answer: change it with --prompt-template"
+    answered = sum("\\box" in each.text or "```" in each.text for each in rollouts) / len(rollouts)
     print(
-        f"every reward is {max(rewards):g}, so nothing is learned; {cut_off:.0%} of this step's "
+        f"every reward is {max(rewards):g}, so nothing is learned: {cut_off:.0%} of this step's "
         f"responses are cut off, and {answered:.0%} have a \\boxed{{}} answer or a program in a "
-        f"fence; perhaps {cause} (docs/running.md; samples.jsonl shows responses)",
+        "fence (docs/running.md, When nothing is learnt; samples.jsonl shows responses)",
         flush=True,
     )
 
@@ -131,8 +115,8 @@ def report_equal_rewards(run, rollouts: list) -> None:
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
     """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
-    The two rewards differ if the group's do. Tests, which are often long, are left out; `lambda` is
-    the token's ρ. The arguments are those of rollout_metrics, and ρ [N].
+    The two rewards differ if the group's do. Tests, which are often long, are left out. weight: ρ
+    [N], which is `lambda` there.
     """
     if run.rank > 0:
         return

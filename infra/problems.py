@@ -33,9 +33,9 @@ def load_problems(
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
     Records without a text or an answer are dropped, as are repeated problems, of which the first
-    counts; the first rank prints how many, and whether repeats have other answers. Raises
-    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
-    that does not end with the user's message, or no remaining problem.
+    counts; the first rank prints how many. Raises UserError, which names `flag`, for an unreadable
+    set, a missing column, an invalid cell, a chat that does not end with the user's message, or no
+    remaining problem.
     """
     if name in SETS:
         return problem_set(name, toy_k, seed)
@@ -46,20 +46,16 @@ def load_problems(
     read = reader_of(records, source, f"{flag} {name}")
 
     problems = {}  # by text; of several with the same text, the first that has an answer
-    disputed = []  # texts of repeats with another answer
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
         except ValueError as error:
             raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
-        if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
-            disputed.append(problem["problem"])
+        if all(problem.values()):
+            problems.setdefault(problem["problem"], problem)
     if len(problems) < len(records) and is_first_rank():
         dropped = f"{len(records) - len(problems)} of {len(records)} records dropped"
         print(f"{name}: {dropped}: repeated, or without a text or an answer")
-    if disputed and is_first_rank():
-        other = "repeat a problem with another answer, which is not used; the first"
-        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
         raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
     return list(problems.values())
@@ -200,15 +196,12 @@ def encode_prompts(
 ) -> tuple[list[dict], list[list[int]]]:
     """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
-    Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
-    literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, or a template does not fit.
+    Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many.
+    Raises UserError if no problem remains, or the template has no {problem}.
     """
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
-    if template and any("chat" in problem for problem in problems):
-        raise UserError("--prompt-template does nothing with problems that are chats: drop it")
-    template = template.replace("\\n", "\n")
+    template = template.replace("\\n", "\n")  # as typed in a shell
     prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     dropped = len(problems) - len(fits)
@@ -252,7 +245,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
+    """Raise UserError if the model lacks positions for a prompt and its response."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -265,7 +258,3 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"{limit} tokens that this {config.model_type} supports: lower it, or with a scheme "
             "such as yarn raise max_position_embeddings in config.json"
         )
-    largest = max((token for prompt in prompts for token in prompt), default=0)
-    size = config.vocab_size
-    if largest >= size:
-        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")

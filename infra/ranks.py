@@ -32,21 +32,11 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
 
     flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
     """
-    on_cpu = this_device().type == "cpu"
     if flag != "auto":
-        if flag == "bfloat16" and on_cpu:
-            warn_slow_bfloat16()
         return getattr(torch, flag)
-    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
-        return torch.float32
+    if not torch.cuda.is_available() or not torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.float32  # a CPU, a T4, a V100
     return torch.bfloat16
-
-
-def warn_slow_bfloat16() -> None:
-    """Print a line if this CPU lacks instructions for bfloat16."""
-    processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
-    if processor.exists() and "bf16" not in processor.read_text() and is_first_rank():
-        print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -100,8 +90,7 @@ def end_ranks() -> None:
 def choose_threads() -> None:
     """Compute with this rank's share of the cores, if OMP_NUM_THREADS is not set.
 
-    torch counts the cores that the process may run on, but does not read a container's quota.
-    torchrun sets OMP_NUM_THREADS to 1 if there are several ranks and it is not set.
+    torch does not read a container's quota. torchrun sets OMP_NUM_THREADS for several ranks.
     """
     if "OMP_NUM_THREADS" in os.environ:
         return
@@ -119,8 +108,8 @@ def choose_threads() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result per item. Items go round-robin to the ranks. What one
-    rank raises, every rank raises, because the others wait for its results.
+    work: a share of the items -> one result per item. What one rank raises, every rank raises,
+    because the others wait for its results.
     """
     rank, world = rank_and_world()
     if world == 1:

@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 from datasets import load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
@@ -89,8 +88,6 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
 
 def read_hub(source: Source) -> list[dict]:
     """The records of a set on the hub. Raises the errors that read_table expects."""
-    if not source.hub:
-        raise ValueError("an empty name")
     path, given = hub_arguments(source.hub)
     table = load_dataset(path, **given, **source.options)
     if source.only:
@@ -98,8 +95,7 @@ def read_hub(source: Source) -> list[dict]:
         table = table.filter(value.__eq__, input_columns=column)
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
-    needed = table.select_columns(needed_columns(table.column_names, source))
-    return records_of(needed.with_format("arrow")[:])
+    return table.select_columns(needed_columns(table.column_names, source)).to_list()
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
@@ -118,22 +114,13 @@ def read_file(path: Path, source: Source) -> list[dict]:
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
-        return records_of(file.read(needed_columns(file.schema_arrow.names, source)))
+        return file.read(needed_columns(file.schema_arrow.names, source)).to_pylist()
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
         return read_csv(text)
     if path.suffix == ".json" and text.lstrip().startswith("["):
         return json.loads(text)
     return read_lines(text)
-
-
-def records_of(table: pa.Table) -> list[dict]:
-    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
-    for i, name in enumerate(table.column_names):
-        if table[i].type == pa.float32():
-            shortest = table[i].cast(pa.string()).cast(pa.float64())
-            table = table.set_column(i, name, shortest)
-    return table.to_pylist()
 
 
 def read_csv(text: str) -> list[dict]:

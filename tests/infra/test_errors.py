@@ -12,7 +12,6 @@ from infra.errors import GRACE, Stop, UserError, one_line_endings
 ENDINGS = [
     (UserError("--lr is wrong"), 2, "--lr is wrong"),
     (Stop("the disk is full", 7), 7, "the disk is full"),
-    (UserError("λ\x1b[2J\r\n\x07\x9b\x7f \u202e"), 2, r"λ\x1b[2J\r\n\x07\x9b\x7f \u202e"),
     (KeyboardInterrupt(), 130, "stopped by Ctrl-C: rerun the command to resume"),
     (FloatingPointError("NaN"), 1, "stopped, NaN: the checkpoints are untouched, try a lower --lr"),
     (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,34 +95,35 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     assert metrics == pytest.approx(expected, rel=1e-4)
 
 
-RIGHT = "so \\boxed{7}"
 DEAD = [  # rewards of two earlier steps and of this one; the text; how many of 24 are cut off
-    ([0.0, 0.0], 0.0, RIGHT, 0, "too hard"),
-    ([0.0, 0.0], 0.0, RIGHT, 23, "--max-new-tokens"),
-    ([0.0, 0.0], 0.0, "so it is 7", 1, "--prompt-template"),
-    ([1.0, 1.0], 1.0, RIGHT, 0, "too easy"),
-    ([0.0, 0.0], 1.0, RIGHT, 0, None),
+    (
+        [0.0, 0.0],
+        0.0,
+        "so \\boxed{7}",
+        6,
+        "every reward is 0, .* 25% of .* cut off, and 100% have ",
+    ),
+    ([1.0, 1.0], 1.0, "so it is 7", 0, "every reward is 1, .* 0% of .* cut off, and 0% have a "),
+    ([0.0, 0.0], 1.0, "so \\boxed{7}", 0, None),
 ]
 
 
 @pytest.mark.parametrize("earlier, reward, text, cut_off, said", DEAD)
-def test_a_run_with_equal_rewards_is_explained(
-    earlier, reward, text, cut_off, said, tmp_path, graded, capsys
-):
+def test_equal_rewards_are_reported(earlier, reward, text, cut_off, said, tmp_path, graded, capsys):
     run = run_in(tmp_path)
     log(run, METRICS[0])
     for step, before in enumerate(earlier, start=1):
         log(run, row(step, reward=before))
     capsys.readouterr()
     rollouts = [
-        each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
+        each._replace(reward=reward, text=text, truncated=i < cut_off)
         for i, each in enumerate(graded[0])
     ]
     report_equal_rewards(run, rollouts)
     report_equal_rewards(run_in(tmp_path, rank=1), rollouts)  # silent
     out = capsys.readouterr().out
     assert out.count("\n") == (said is not None)
-    assert (said or "") in out
+    assert re.match(said or "", out)
 
 
 def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):

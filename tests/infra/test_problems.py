@@ -49,9 +49,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    dropped, disputed = capsys.readouterr().out.splitlines()
-    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
-    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
+    dropped = capsys.readouterr().out
+    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer\n"
 
 
 @pytest.mark.parametrize(
@@ -121,9 +120,8 @@ def test_verl_records_hold_answers_or_programs(tmp_path):
     assert second["tests"] == [{"input": "1", "output": "2"}]
 
 
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(kind, tmp_path):
-    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0], kind)
+def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(tmp_path):
+    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0])
     pq.write_table(pa.table({"problem": list("abcdef"), "answer": golds}), tmp_path / "a.parquet")
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
     assert answers == ["2", "0.1", "15300.75", "-3"]
@@ -183,14 +181,14 @@ def test_the_chat_template_gets_the_problem_and_an_instruction(kind, said):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_a_chat_passes_the_chat_template_unchanged(name, tmp_path):
-    """No instruction is added, and --prompt-template is refused."""
+    """No instruction is added; --prompt-template replaces it."""
     problems = load_problems(write(tmp_path / name, [{"problem": CHAT, "answer": "5"}]))
     assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
     tokenizer = tokenizer_with(CONTENTS)
     _, prompts = encode_prompts(problems, tokenizer, 200)
     assert tokenizer.batch_decode(prompts) == ["182+3=?7"]
-    with pytest.raises(UserError, match="--prompt-template does nothing with problems that are ch"):
-        encode_prompts(CHAINS[:1] + problems, tokenizer, 200, "9{problem}")
+    _, prompts = encode_prompts(problems, tokenizer, 200, "9{problem}")
+    assert tokenizer.batch_decode(prompts) == ["91\n2+3=?"]
 
 
 @pytest.mark.parametrize("kind, said", [({}, INSTRUCTION), ({"tests": [7]}, CODE_INSTRUCTION)])
@@ -224,13 +222,11 @@ def test_a_chat_template_that_fails_is_one_line(template):
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
-    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
+    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40)
     prompts = [[0] * 3, [0] * 8]
     refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
         refuse_length(config, prompts, 33)
-    with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
-        refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"
