@@ -1,10 +1,5 @@
-"""Grades responses as 1.0 or 0.0: by their answer, their program or their letter.
+"""Grades responses as 1.0 or 0.0: by their answer, their program or their letter."""
 
-`grade_all` grades a list of responses. `grade_on_ranks` splits it over the ranks: each response is
-graded once, and all ranks get the grades.
-"""
-
-import math
 import re
 from collections.abc import Callable
 
@@ -50,20 +45,13 @@ def grade_on_ranks(
     truncated: list[bool],
     grader: Callable[..., list[float]] = grade_all,
 ) -> list[float]:
-    """grader(responses, problems, truncated), with the work split over the ranks.
-
-    All ranks get all grades. Raises UserError unless the grader returns one finite number for each
-    response.
-    """
+    """grader(responses, problems, truncated), split over the ranks; all get all grades."""
 
     def of_share(share: list[tuple]) -> list[float]:
         if not share:
             return []
         texts, asked, cut_off = (list(column) for column in zip(*share, strict=True))
-        rewards = [float(value) for value in grader(texts, asked, cut_off)]
-        if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
-            raise UserError(f"{grader.__name__} must return one finite number for each response")
-        return rewards
+        return [float(value) for value in grader(texts, asked, cut_off)]
 
     return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
 
@@ -80,8 +68,7 @@ def rewards_of(
 def report_unearnable(problems: list[dict], where: str) -> None:
     """Print how many gold answers no response can match, and the first one with its problem.
 
-    Ranks share the work, and the first one prints. All ranks call this. Raises UserError, which
-    names `where`, if most are like that.
+    All ranks call this. Raises UserError, which names `where`, if most are like that.
     """
     # Others are graded by their tests or their letter.
     graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
