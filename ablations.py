@@ -54,7 +54,6 @@ def no_range_map(
 
 
 # The values of --delta-variant that replace a step.
-# tests/references.py has a slow reference for each.
 VARIANTS = {
     "full": Steps(),
     "within_side": Steps(margins=within_side_margins),
@@ -87,7 +86,6 @@ def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torc
     """v = W_y - Σ_j p̃_j W_j over the k most likely tokens j: [n, H] (App. F).
 
     p̃ is the softmax renormalised over these k tokens; with k = V, v is ∇_h log p(y).
-    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(outputs.hidden.dtype)
     k = min(k, len(W))
@@ -119,8 +117,7 @@ def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
 def selected_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2): ρ [N].
 
-    Ranks by Δ/γ; at random for `--select random` or if a side has no tokens. Tokens
-    without an advantage have no gradient. They get weight 1, so the mean is 1.
+    At random for `--select random` or if a side has no tokens. Tokens without an advantage get 1.
     """
     A = tokens.advantage
     rank = torch.zeros_like(tokens.logprob)  # Δ/γ

@@ -129,11 +129,10 @@ def packed(
 
 
 class MicroBatch(NamedTuple):
-    """Responses that run through the model together, built once per step. Tensors on its device.
+    """Responses that run through the model together, on its device.
 
-    Sequences start at column 0, so with causal attention no real token attends to the padding on
-    the right. A rank without responses passes two columns of padding: ranks gather each other's
-    shards, so all must run equally many passes.
+    With causal attention no token attends to the padding on the right. A rank without responses
+    passes two columns of padding: ranks gather each other's shards, so all run equally many passes.
     """
 
     response_index: list[int]  # [b] indices of its responses among the B
@@ -165,10 +164,8 @@ def plan_mini_batches(
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
-    advantages: [B]; responses with advantage 0 get micro-batches of their own.
-    budget: limit on the tokens in a micro-batch, including padding.
-    The pass at θ_old and the updates run the same micro-batches, so the first update's ratio
-    is exactly 1.
+    advantages: [B]. budget: limit on the tokens in a micro-batch, including padding. The pass at
+    θ_old and the updates run the same micro-batches, so the first update's ratio is exactly 1.
     """
     total = [len(response.prompt) + len(response.tokens) for response in rollouts]
 

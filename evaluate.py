@@ -7,9 +7,8 @@
 
 Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
 the same command resumes an interrupted run. The folder is refused with another model, with the same
-model after further training, and with other sampling flags. Ranks share the work, and a response
-depends only on (seed, benchmark, problem, sample). averages.json holds the averages and the input
-to `compare`, wrong.jsonl the wrong responses.
+model after further training, and with other sampling flags. averages.json holds the averages and
+the input to `compare`, wrong.jsonl the wrong responses.
 
 Departure from the paper: a paired bootstrap over problems is reported beside App. K's test, because
 repetitions do not measure the variation across problems.
@@ -131,8 +130,8 @@ def run(config: Config) -> dict:
 def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
     """Sample this rank's missing responses, and append each to its benchmark's file.
 
-    One call samples for all benchmarks, so ranks wait for long responses once, at the end. Returns
-    the folder's settings. Raises UserError.
+    One call samples for all benchmarks, so ranks wait for long responses once, at the end. A
+    response depends only on (seed, benchmark, problem, sample). Returns the folder's settings.
     """
     model, model_config, tokenizer = locate(config.model)  # reads no weights yet
     prompts = {}  # benchmark -> token ids
@@ -274,8 +273,7 @@ def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
 def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats the model in the second.
 
-    Uses only benchmarks on which both models were evaluated. Raises UserError if there are none,
-    or their problems differ.
+    Uses the benchmarks that both have. Raises UserError for none, or if their problems differ.
     """
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
@@ -302,13 +300,10 @@ def compare(*folders: str) -> None:
     ]
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
-    line = f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}"
-    print(printable(line))
+    print(printable(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}"))
     print(
         f"over repetitions: U = {u:g} of {len(a) * len(b)}, "
-        f"one-sided p = {p:.3g} (Mann-Whitney, App. K)"
-    )
-    print(
+        f"one-sided p = {p:.3g} (Mann-Whitney, App. K)\n"
         f"over problems: difference {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, "
         f"p = {p_problems:.3g} (paired bootstrap)"
     )

@@ -1,6 +1,5 @@
 """What is not in the paper: other papers' methods, and our own questions about DelTA.
 
-REINFORCE, CISPO, GSPO and Dr. GRPO are methods. For `--method delta` there are three other proxies.
 A method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
 
 Departure: REINFORCE still divides by the group's standard deviation, so that one learning rate
@@ -121,23 +120,18 @@ def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:
     return normalise(0.3 * tokens.logprob.exp() + 0.7)
 
 
-# ---- an exact proxy ------------------------------------------------------------------------------
+# ---- other proxies -------------------------------------------------------------------------------
 
 
 def lm_head_gradient(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (e_y - p) ⊗ h, the exact LM-head gradient, flattened: [n, V H], for toy-sized models.
 
     NTHR (arXiv 2505.18830) compares tokens by this gradient too, within each prompt.
-
-    outputs: hidden [n, H] and token [n]. head: () -> the scaled LM head W [V, H].
     """
     W = head().to(outputs.hidden.dtype)
     p = (outputs.hidden @ W.T).softmax(dim=1)  # [n, V]
     residual = torch.nn.functional.one_hot(outputs.token, len(W)) - p  # e_y - p
     return (residual[:, :, None] * outputs.hidden[:, None, :]).flatten(1)
-
-
-# ---- other proxies -------------------------------------------------------------------------------
 
 
 def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:

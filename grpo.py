@@ -95,11 +95,10 @@ def importance_weights(
 ) -> torch.Tensor:
     """min(π_old / π_sampler, cap) per token: truncated importance sampling.
 
-    Rounding, or a separate sampling engine, makes π_sampler differ from π_old. The ratio corrects
-    this off-policy gap; `cap` bounds its variance (Ionides 2008, "Truncated importance sampling";
-    for RL, Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-    training"). Not in the paper (--importance-cap). A cap of 0 gives all ones.
-    old_logprob, sampler_logprob: [N] log π_old and log π_sampler of the sampled token. Returns [N].
+    Rounding, or a separate sampling engine, makes π_sampler differ from π_old; `cap` bounds the
+    variance of this correction (Ionides 2008, "Truncated importance sampling"; for RL, Yao et al.
+    2025, "Your efficient RL framework secretly brings you off-policy RL training"). Not in the
+    paper (--importance-cap). A cap of 0 gives all ones. All tensors are [N].
     """
     if cap == 0:
         return torch.ones_like(old_logprob)

@@ -1,8 +1,7 @@
 """The paper's methods as token weights and surrogates (Apps. E, J).
 
 Near θ_old every method moves the parameters along Σ ρ A v (Eq. 9), so it can be described by its
-weights ρ and its surrogate. A method is a record, `Method`. extensions.py has methods that are not
-the paper's, and is the place for others; config.METHODS makes each of them a `--method NAME`.
+weights ρ and its surrogate. A method is a record, `Method`. extensions.py has other methods.
 
 Departures from the paper stand in the docstrings of by_response, forking_tokens and fipo_surrogate.
 
@@ -135,10 +134,9 @@ FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
-    f depends on θ, so it stands here and not in `weights`. It is 1 if every r is 1, as in the first
-    update of a rollout batch. It is not normalised, as in the released code. Departure: that code
-    drops a response with more than one dual-clipped token; the paper's objective and this code
-    keep it.
+    f depends on θ, so it stands here and not in `weights`. It is not normalised, as in the released
+    code. Departure: that code drops a response with more than one dual-clipped token; the paper's
+    objective and this code keep it.
     """
     f = fipo_weights(logprob.detach(), tokens.logprob, tokens.length)
     return f * dapo_surrogate(logprob, tokens, flags)

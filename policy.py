@@ -11,7 +11,7 @@ rollout batch, H hidden size, V vocabulary.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -93,10 +93,6 @@ class Policy(torch.nn.Module):
         entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
         return logprob, entropy, p.square_().sum(dim=1)
 
-    def head(self) -> torch.Tensor:
-        """`scaled_head` of the policy: [V, H]. All ranks call this together."""
-        return scaled_head(self.lm, self.temperature)
-
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
         """The model for `generate`, without hooks, with full weights. All ranks enter together.
@@ -160,10 +156,7 @@ def scale_and_cap(config) -> tuple[float, float | None]:
 
 
 def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
-    """The full matrix [V, H] from h to logits. Raises UserError for a bias or a soft cap.
-
-    All ranks call this together.
-    """
+    """The full matrix [V, H] from h to logits, on all ranks. UserError for a bias or a soft cap."""
     head = lm.get_output_embeddings()
     scale, cap = scale_and_cap(lm.config)
     if head.bias is not None or cap is not None:
@@ -185,10 +178,9 @@ def float32_linear(
 
 
 def convert_head(lm: torch.nn.Module) -> None:
-    """Give a model that samples on a CPU its LM head in float32; an embedding tied to it stays.
+    """Give a model that samples on a CPU its LM head in float32, else every token would convert it.
 
-    Otherwise every token would convert the head anew. A GPU needs no copy: its matrix product has a
-    float32 result.
+    An embedding tied to it stays. A GPU needs no copy: its product has a float32 result.
     """
     head = lm.get_output_embeddings()
     if head.weight.is_cuda or head.weight.dtype == torch.float32:
@@ -221,9 +213,8 @@ class Product(torch.autograd.Function):
 def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """features(outputs, head) [n, F], computed in float32 and kept in the dtype of the model's h.
 
-    Where the model computes in bfloat16, as on most GPUs, h has 8 significant bits, and so has each
-    v: in float32 the rows of a batch would take twice the memory. One number per token, F = 1,
-    stays in float32. All sums over tokens are in float32 (infra/rows.py).
+    In bfloat16 h has 8 significant bits, and so has each v: in float32 the rows of a batch would
+    take twice the memory. One number per token, F = 1, stays in float32.
     """
     v = features(outputs._replace(hidden=outputs.hidden.float()), head)
     return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
@@ -235,15 +226,15 @@ def old_log_probabilities(
 ) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
     """One pass at θ_old over the rollout batch: (log π_old [N], entropy [N], Rows [N, F] or None).
 
-    plan: each rank runs its own micro-batches, and all ranks get the numbers of all tokens.
-    features: (outputs, head) -> [n, F], held by the rank that computed them (kept_features), so
-        that DelTA needs no further pass (App. L.1).
+    Each rank runs its own micro-batches, and all get the numbers of all tokens. features(outputs,
+    head) [n, F] stay where they are computed, so that DelTA needs no further pass (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
     micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
     numbers = torch.zeros(2, N, device=this_device())  # log π_old, entropy
     rows = Rows(N) if features else None
-    head = cache(policy.head)  # gathered at most once, if `features` calls it
+    # Gathered at most once, if `features` calls it.
+    head = cache(partial(scaled_head, policy.lm, policy.temperature))
     progress = Progress("old log p", sum(len(micro.token_index) for micro in micro_batches))
     for micro in micro_batches:
         out = policy(micro.ids, micro.mask)

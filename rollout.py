@@ -5,13 +5,11 @@ logits processor turns this draw into a token by inverse CDF, and `generate` the
 greedily. Methods can thus be compared under common random numbers, without global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
-changes only if its draw falls within rounding error of a CDF step. In bfloat16, as on
-GPUs, batching changes log p by about 0.01, and most responses eventually differ. Each token
-comes with its log p under the distribution it was drawn from, for the metric `mismatch`.
+changes only if its draw falls within rounding error of a CDF step. In bfloat16 batching changes
+log p by about 0.01, and most responses eventually differ. Each token comes with its log p under the
+distribution it was drawn from, for the metric `mismatch`.
 
-Departures: the released code samples with a serving engine. This code calls `generate` in chunks of
-64 tokens (infra.sampler.CHUNK); between chunks, waiting responses replace finished ones. With
-`--engine vllm` it samples with vLLM.
+Departure: the released code samples with a serving engine, as `--engine vllm` does.
 
 Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
@@ -139,16 +137,12 @@ def rollout(
 ) -> list[Rollout]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
-    lm: a Hugging Face model, or the engine that --engine selects.
-    prompts: token ids.
-    problem_ids: non-negative integers that identify the prompts' problems.
     Ranks share the sampling, and every rank returns all B responses.
-
+    lm: a Hugging Face model, or the engine that --engine selects.
+    prompts: token ids. problem_ids: non-negative integers that identify their problems.
     sample_numbers: the next sample number of each problem, which each call advances; a repeated
     problem gets new responses, in this call and in others that share the counter.
-
-    Raises FloatingPointError for a logit that is NaN or +inf, Interrupted once stop() is true on
-    any rank.
+    Raises what `generate` raises, on all ranks.
     """
     number = Counter() if sample_numbers is None else sample_numbers
     responses = []

@@ -43,13 +43,7 @@ from infra.log import (
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import (
-    computation_dtype,
-    end_ranks,
-    full_tensor,
-    sum_over_ranks,
-    this_device,
-)
+from infra.ranks import computation_dtype, end_ranks, full_tensor, sum_over_ranks, this_device
 from infra.run import Run, export, saved_on_signal, start
 from loading import load_policy
 from methods import Method, checked_weights, ones, weight_metrics
@@ -286,33 +280,27 @@ def training_rewards(
 
 
 def evaluate(run: Run) -> dict[str, float]:
-    """The accuracy on the held-out problems; --eval-greedy adds that of greedy responses."""
+    """avg@n on the held-out problems; --eval-greedy adds the accuracy of greedy responses.
+
+    Every call uses the random numbers of step 0, so that two evaluations differ only in the model.
+    All ranks call this. Raises Interrupted once any rank received a signal to stop.
+    """
     cfg = run.cfg
     sampling = Sampling(
         cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, seed=cfg.seed, in_flight=cfg.in_flight
     )
+    settings = {"eval_accuracy": (cfg.eval_samples, sampling)}
+    if cfg.eval_greedy:
+        settings["eval_greedy"] = (1, replace(sampling, temperature=0.0))
+    problem_ids = range(len(run.held_out))
     metrics = {}
     with run.sampler() as lm:
-        metrics["eval_accuracy"] = accuracy(run, lm, cfg.eval_samples, sampling)
-        if cfg.eval_greedy:
-            greedy = replace(sampling, temperature=0.0)
-            metrics["eval_greedy"] = accuracy(run, lm, 1, greedy)
+        for name, (n, of) in settings.items():
+            prompts = run.held_out_prompts
+            found = rollout(lm, run.tokenizer, prompts, problem_ids, n, of, stop=run.stopping)
+            rewards = rewards_of(found, [problem for problem in run.held_out for _ in range(n)])
+            metrics[name] = sum(rewards) / len(rewards)
     return metrics
-
-
-def accuracy(run: Run, lm, samples: int, sampling: Sampling) -> float:
-    """avg@n: the mean grade of `samples` responses to each held-out problem. All ranks call this.
-
-    Every call uses the same random numbers, those of step 0, so that two evaluations differ only in
-    the model. Raises Interrupted once any rank received a signal to stop.
-    """
-    every = range(len(run.held_out))
-    rollouts = rollout(
-        lm, run.tokenizer, run.held_out_prompts, every, samples, sampling, stop=run.stopping
-    )
-    of_responses = [problem for problem in run.held_out for _ in range(samples)]
-    rewards = rewards_of(rollouts, of_responses)
-    return sum(rewards) / len(rewards)
 
 
 # ---- main ----------------------------------------------------------------------------------------

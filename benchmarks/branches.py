@@ -7,13 +7,13 @@ change of V in the direction of the response's advantage: up in a right response
 one. A rule of token weights points at credit if it gives more to the segments that have it.
 """
 
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.credit import coefficients, proxies, sampled_batch
-from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
 from infra.ranks import computation_dtype
@@ -72,48 +72,37 @@ def branches(args) -> None:
     for i in chosen_responses(batch):
         texts = batch["texts"][first[i] : first[i] + int(batch["length"][i])]
         wanted += [(i, start) for start in starts_of_segments(texts)]
-    known = {(int(x["response"]), int(x["start"])) for x in read_csv(path, COLUMNS)}
+    known = {(int(x["response"]), int(x["start"])) for x in read_csv(path, model)}
     missing = [point for point in wanted if point not in known]
     if missing:
         measure(path, cfg, model, batch, missing)
-    lines = [line for line in read_csv(path, COLUMNS) if line["model"] == model]
-    print_rules(batch, lines)
+    print_rules(batch, read_csv(path, model))
 
 
 def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
-    """Append V of each point (response, start) to the CSV, after each round of responses.
-
-    A round has as many responses as --in-flight admits with all their continuations, at least one.
-    """
+    """Append V of each point (response, start) to the CSV, once its continuations are sampled."""
     lm, tokenizer = load_model(cfg.model, computation_dtype(cfg.dtype))
     ends, text = end_tokens(lm, tokenizer), text_decoder(tokenizer)
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
-    responses = list(dict.fromkeys(i for i, _ in points))
-    at_once = max(1, cfg.in_flight // (POINTS * CONTINUATIONS))  # responses in a round
-    for first in range(0, len(responses), at_once):
-        some = responses[first : first + at_once]
-        own = [point for point in points if point[0] in some]
-        rights = dict.fromkeys(own, 0.0)  # right continuations of each prefix
-        point_of = {}
-        for i, start in own:
-            rollout = batch["rollouts"][i]
-            prompt = [*rollout.prompt, *rollout.tokens[:start].tolist()]
-            for m in range(CONTINUATIONS):
-                numbers = random_numbers(KEY, i, start, m)
-                point_of[Running(prompt, numbers)] = i, start
-        for response in generate(lm, list(point_of), ends, sampling):
-            point = point_of[response]
-            rollout = batch["rollouts"][point[0]]
-            ids = response.tokens[len(rollout.prompt) :].tolist()
-            cut = ids[-1] not in ends
-            answer = rollout.problem["answer"]
-            rights[point] += reward(text(rollout.prompt, ids), answer, truncated=cut)
-        lines = []
-        for (i, start), right in rights.items():
-            value = round(right / CONTINUATIONS, 4)
-            cells = (model, i, batch["rollouts"][i].reward, start, value, CONTINUATIONS)
-            lines.append(dict(zip(COLUMNS, cells, strict=True)))
-        append_csv(path, COLUMNS, lines)
+    point_of = {}
+    for i, start in points:
+        rollout = batch["rollouts"][i]
+        prompt = [*rollout.prompt, *rollout.tokens[:start].tolist()]
+        for m in range(CONTINUATIONS):
+            point_of[Running(prompt, random_numbers(KEY, i, start, m))] = i, start
+
+    rewards = defaultdict(list)  # point -> R of its continuations
+    for response in generate(lm, list(point_of), ends, sampling):
+        i, start = point_of[response]
+        rollout = batch["rollouts"][i]
+        ids = response.tokens[len(rollout.prompt) :].tolist()
+        answer, cut = rollout.problem["answer"], ids[-1] not in ends
+        own = rewards[i, start]
+        own.append(reward(text(rollout.prompt, ids), answer, truncated=cut))
+        if len(own) == CONTINUATIONS:
+            value = round(sum(own) / CONTINUATIONS, 4)
+            cells = (model, i, rollout.reward, start, value, CONTINUATIONS)
+            append_csv(path, COLUMNS, [dict(zip(COLUMNS, cells, strict=True))])
 
 
 def rules_of(batch: dict) -> dict[str, torch.Tensor]:
@@ -123,7 +112,6 @@ def rules_of(batch: dict) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return {
         "delta": coefficients(batch, v["delta"], 1, False),
-        "delta, K = 0": coefficients(batch, v["delta"], 0, False),
         "scalar": coefficients(batch, v["scalar"], 1, False),
         "topk": coefficients(batch, v["topk"], 1, False),
         "sure tokens up": -surprise,
@@ -177,12 +165,9 @@ def print_rules(batch: dict, lines: list[dict]) -> None:
         cells = []
         for name in rules:
             weights = np.array([segment[name] for segment in own])
-            row = [name]
-            for statistic in (auc_of_credit, spearman):
-                values = [statistic(weights[index], credit[index]) for index in resampled]
-                low, high = np.nanquantile(values, [0.025, 0.975])
-                row.append(f"{statistic(weights, credit):.2f} ({low:.2f} to {high:.2f})")
-            cells.append(row)
+            values = [auc_of_credit(weights[index], credit[index]) for index in resampled]
+            low, high = np.nanquantile(values, [0.025, 0.975])
+            cells.append([name, f"{auc_of_credit(weights, credit):.2f} ({low:.2f} to {high:.2f})"])
         large = int((credit > LARGE).sum())
         print(f"{side}: {len(names)} responses, {len(own)} segments, {large} with credit")
-        print_table(["rule", "AUC", "rank correlation"], cells)
+        print_table(["rule", "AUC"], cells)

@@ -3,14 +3,13 @@
     python -m benchmarks.picture RUN         # RUN/tokens.png
 
 RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
-a step and a problem and differ in their reward. The picture is made to be shown 700 pixels wide.
-Both responses have one scale, whose middle is 1, the weight of every token in DAPO. On the toy a
-frame marks the tokens known to decide the reward. The font has no Chinese and no emojis:
-benchmarks/samples.py shows them.
+a step and a problem and differ in their reward. Both have one scale, whose middle is 1, the weight
+of every token in DAPO. On the toy a frame marks the tokens that decided the reward. The font has no
+Chinese and no emojis: benchmarks/samples.py shows them.
 """
 
-import argparse
 import re
+import sys
 import textwrap
 from itertools import product
 from pathlib import Path
@@ -146,21 +145,15 @@ def draw(one: dict, other: dict, label: str, path: Path) -> None:
     figure.savefig(path, dpi=144)
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.picture",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("run", type=Path, metavar="RUN")
-    parser.add_argument("--output", type=Path, help="another file for the picture")
-    args = parser.parse_args(argv)
+def main(argv: list[str]) -> None:
     with one_line_endings("benchmarks.picture"):
-        run = read_samples(args.run)
-        output = args.output or args.run / "tokens.png"
+        if len(argv) != 1:
+            raise UserError("pass one output folder of train.py")
+        run = read_samples(Path(argv[0]))
+        output = Path(argv[0], "tokens.png")
         draw(*pair_of(run["samples"]), run["label"], output)
         print(f"saved as {output}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

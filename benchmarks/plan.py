@@ -13,7 +13,7 @@ A step has three phases. Each holds the float32 weights and Adam's two moments, 
                 layer's backward pass, that of the LM head, and the root's gradients at the end
 
 The root is FSDP's unit of all parameters outside the layers: embedding, norm and LM head. It stays
-gathered in a pass. Of a model of text and images, the language model is planned.
+gathered in a pass. The computation is in bfloat16, or in float32 with --dtype float32.
 
 The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors; tests/benchmarks/test_plan.py
 checks the update against one. They count recurrent layers as attention.
@@ -25,13 +25,13 @@ import shlex
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from config import Config, parse_config
 from infra.errors import UserError
+from infra.flags import spelled
 from infra.model_files import read_configs
 from infra.problems import refuse_length
 from infra.rows import SPARED
@@ -55,14 +55,6 @@ SHORTEST = 256  # tokens of a response, for `largest`
 BLOCKS = 4  # of logits in the backward pass: logits, log p, p and a product of these
 
 
-class Cards(NamedTuple):
-    """The GPUs of a run."""
-
-    gpus: int
-    gpu_gb: float  # of each
-    bytes: int = 2  # per number in the computation: bfloat16
-
-
 @dataclass(frozen=True)
 class Plan:
     """The memory on each GPU, in bytes. Each phase includes the static memory."""
@@ -73,15 +65,15 @@ class Plan:
     old_logprobs: float  # peak while the old log-probabilities are computed
     on_host: float  # this GPU's rows for DelTA that move to host memory, at full length
     update: float  # peak during an update
+    gpu: float  # its memory
 
     @property
     def peak(self) -> float:
-        """The largest phase's peak plus RESERVE."""
         return max(self.rollout, self.old_logprobs, self.update) + RESERVE
 
-    def fits(self, gpu_gb: float) -> bool:
-        """Whether a GPU with `gpu_gb` GB can hold the peak and sample one response."""
-        return self.peak <= gpu_gb * GB and self.in_flight > 0
+    def fits(self, responses: int = 1) -> bool:
+        """Whether the GPU can hold the peak and sample so many full-length responses at a time."""
+        return self.peak <= self.gpu and self.in_flight >= responses
 
 
 def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
@@ -117,12 +109,13 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     )
 
 
-def planned(size: SimpleNamespace, flags: Config, cards: Cards) -> Plan:
-    """The plan for a model of these sizes."""
-    P, c, gpu = size.parameters, cards.bytes, cards.gpu_gb * GB
-    responses = flags.prompts * flags.group_size / cards.gpus
+def planned(size: SimpleNamespace, flags: Config, gpus: int, gpu_gb: float) -> Plan:
+    """The plan for a model of these sizes on GPUs of gpu_gb GB each."""
+    P, gpu = size.parameters, gpu_gb * GB
+    c = 4 if flags.dtype == "float32" else 2  # bytes per number in the computation
+    responses = flags.prompts * flags.group_size / gpus
     longest = flags.max_prompt_tokens + flags.max_new_tokens
-    static = 12 * P / cards.gpus
+    static = 12 * P / gpus
 
     rows = min(flags.in_flight, math.ceil(responses))
     top_p = flags.eval_top_p if flags.eval_data else 1.0
@@ -158,11 +151,14 @@ def planned(size: SimpleNamespace, flags: Config, cards: Cards) -> Plan:
         in_flight=in_flight,
         old_logprobs=old_logprobs,
         on_host=hidden - on_gpu,
-        update=static + 4 * P / cards.gpus + gathered + backward,
+        update=static + 4 * P / gpus + gathered + backward,
+        gpu=gpu,
     )
 
 
-def largest(size: SimpleNamespace, flags: Config, cards: Cards) -> tuple[Config, Plan] | None:
+def largest(
+    size: SimpleNamespace, flags: Config, gpus: int, gpu_gb: float
+) -> tuple[Config, Plan] | None:
     """(flags, their plan): the longest responses of which AT_ONCE fit at a time, then the largest
     micro-batches, then the most responses in flight. None if nothing fits.
 
@@ -174,8 +170,8 @@ def largest(size: SimpleNamespace, flags: Config, cards: Cards) -> tuple[Config,
             for rows in halves(flags.in_flight, AT_ONCE):
                 sizes = {"max_new_tokens": new, "micro_batch_tokens": tokens, "in_flight": rows}
                 tried = replace(flags, **sizes)
-                p = planned(size, tried, cards)
-                if p.fits(cards.gpu_gb) and p.in_flight >= AT_ONCE:
+                p = planned(size, tried, gpus, gpu_gb)
+                if p.fits(AT_ONCE):
                     fitting.append((tried, p))
             if fitting:
                 return max(fitting, key=lambda pair: pair[1].in_flight)
@@ -196,51 +192,19 @@ def halves(largest: int, smallest: int) -> list[int]:
 def plan(args) -> None:
     """Print a run's memory per GPU, its disk space, and the largest settings that fit.
 
-    --bytes 4: for a GPU without bfloat16. Raises UserError for invalid flags and lengths.
+    Raises UserError for invalid flags and lengths.
     """
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--gpu-gb", type=float, default=80.0)
-    parser.add_argument("--bytes", type=int, choices=(2, 4), default=2)
     own, words = parser.parse_known_args(args.flags)
-    flags, cards = parse_config(words), Cards(**vars(own))
+    cards = own.gpus, own.gpu_gb
+    flags = parse_config(words)
     _, model = read_configs(flags.model, model_folder(flags))
     refuse_length(model, [[0] * flags.max_prompt_tokens], flags.max_new_tokens)
     size = sizes_of(model)
-    print_plan(size, flags, cards)
-    print_largest(size, flags, cards, words)
-
-
-def print_plan(size: SimpleNamespace, flags: Config, cards: Cards) -> None:
-    """Print the plan in GB per GPU, and an upper bound on the disk space.
-
-    Two checkpoints of 12 bytes per parameter are kept, and a third is written before the oldest is
-    deleted. There are also two exports in bfloat16.
-    """
-    p = planned(size, flags, cards)
-    checkpoint = 12 * size.parameters
-    disk = min(3, math.ceil(flags.steps / flags.save_every)) * checkpoint + 4 * size.parameters
-    print(
-        f"{flags.model}: {size.parameters / 1e9:.2f} billion parameters on {cards.gpus} GPUs of "
-        f"{cards.gpu_gb:g} GB; GB per GPU:\n"
-        f"  weights and Adam moments, float32  {p.static / GB:.1f}\n"
-        f"  rollout    {p.rollout / GB:.1f}: {p.in_flight} responses in flight at full length\n"
-        f"  log-probs  {p.old_logprobs / GB:.1f}, and {p.on_host / GB:.1f} in pinned host memory\n"
-        f"  update     {p.update / GB:.1f}\n"
-        f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
-        f"GB on disk, all GPUs together: at most {disk / GB:.1f}, "
-        f"{checkpoint / GB:.1f} per checkpoint\n"
-        f"{'fits' if p.fits(cards.gpu_gb) else 'does not fit'}: {p.peak / GB:.1f} of "
-        f"{cards.gpu_gb:g} GB"
-    )
-
-
-def print_largest(size: SimpleNamespace, flags: Config, cards: Cards, words: list[str]) -> None:
-    """Print the command with the largest settings that fit.
-
-    words: the flags of train.py as typed; a later flag replaces an earlier one.
-    """
-    found = largest(size, flags, cards)
+    print_plan(size, flags, *cards)
+    found = largest(size, flags, *cards)
     if found is None:
         print(
             f"nothing fits, with {AT_ONCE} responses of {SHORTEST} tokens at a time: use a smaller "
@@ -248,11 +212,35 @@ def print_largest(size: SimpleNamespace, flags: Config, cards: Cards, words: lis
         )
         return
     fitting, p = found
-    start = "python" if cards.gpus == 1 else f"torchrun --nproc_per_node {cards.gpus}"
-    sizes = ("max_new_tokens", "micro_batch_tokens", "in_flight")
-    changed = [each for each in sizes if getattr(fitting, each) != getattr(flags, each)]
-    settings = [f"--{each.replace('_', '-')} {getattr(fitting, each)}" for each in changed]
+    start = "python" if own.gpus == 1 else f"torchrun --nproc_per_node {own.gpus}"
+    settings = []  # a later flag replaces an earlier one
+    for name in ("max_new_tokens", "micro_batch_tokens", "in_flight"):
+        if getattr(fitting, name) != getattr(flags, name):
+            settings.append(f"{spelled(name)} {getattr(fitting, name)}")
     print(
         f"the largest settings that fit ({p.peak / GB:.1f} GB, {p.in_flight} full-length responses "
         f"at a time):\n  {start} train.py {' '.join([shlex.join(words), *settings])}"
+    )
+
+
+def print_plan(size: SimpleNamespace, flags: Config, gpus: int, gpu_gb: float) -> None:
+    """Print the plan in GB per GPU, and an upper bound on the disk space.
+
+    Two checkpoints of 12 bytes per parameter are kept, and a third is written before the oldest is
+    deleted. There are also two exports in bfloat16.
+    """
+    p = planned(size, flags, gpus, gpu_gb)
+    checkpoint = 12 * size.parameters
+    disk = min(3, math.ceil(flags.steps / flags.save_every)) * checkpoint + 4 * size.parameters
+    print(
+        f"{flags.model}: {size.parameters / 1e9:.2f} billion parameters on {gpus} GPUs of "
+        f"{gpu_gb:g} GB; GB per GPU:\n"
+        f"  weights and Adam moments, float32  {p.static / GB:.1f}\n"
+        f"  rollout    {p.rollout / GB:.1f}: {p.in_flight} responses in flight at full length\n"
+        f"  log-probs  {p.old_logprobs / GB:.1f}, and {p.on_host / GB:.1f} in pinned host memory\n"
+        f"  update     {p.update / GB:.1f}\n"
+        f"  reserved   {RESERVE / GB:.1f} for the CUDA context, NCCL and fragmentation\n"
+        f"GB on disk, all GPUs together: at most {disk / GB:.1f}, "
+        f"{checkpoint / GB:.1f} per checkpoint\n"
+        f"{'fits' if p.fits() else 'does not fit'}: {p.peak / GB:.1f} of {gpu_gb:g} GB"
     )

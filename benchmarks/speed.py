@@ -19,7 +19,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 import train
 from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
-from infra.errors import Stop, UserError, one_line_endings
+from infra.errors import Stop, one_line_endings
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
 from infra.progress import Stopwatch
@@ -52,7 +52,7 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 
 
 def speed(args) -> None:
-    """Print a table of rates. Raises UserError; Stop if a part fails."""
+    """Print a table of rates. Raises Stop if a part fails."""
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
     parser.add_argument("--grow", action="store_true")
@@ -67,16 +67,21 @@ def speed(args) -> None:
     here = sys.executable
     parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
     if own.peers:
-        if not Path(own.peers).exists():
-            raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
         parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
         parts = [("train.py", here, size) for size in sizes]
-    measured = (
-        in_own_process(python, name, [*flags, *more.split()]) for name, python, more in parts
-    )
-    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(measured))
+    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(parts, flags))
+
+
+def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
+    """For each part its tokens a second, by stage and in the whole step, and its peak memory."""
+    for name, python, more in parts:
+        part = in_own_process(python, name, [*flags, *more.split()])
+        tokens, seconds = part["responses"] * part["length"], part["seconds"]
+        label = f"{name}, {part['responses']} x {part['length']}"
+        cells = [f"{tokens / seconds[x]:.4g}" if x in seconds else "" for x in (*STAGES, "step")]
+        yield [label, *cells, f"{part['peak'] / 1e9:.1f}"]
 
 
 def in_own_process(python: str, name: str, flags: list[str]) -> dict:
@@ -87,25 +92,6 @@ def in_own_process(python: str, name: str, flags: list[str]) -> dict:
         if code:
             raise Stop(f"{name}: its process ended with code {code}", 1)
         return json.loads(Path(folder, "measured.json").read_text())
-
-
-def lines_of(parts: Iterable[dict]) -> Iterator[list[str]]:
-    """The rates and peak memory of each part; then train.py's rates relative to the others'."""
-    seconds = {}  # of the parts
-    for part in parts:
-        tokens = part["responses"] * part["length"]
-        rates = {stage: tokens / own for stage, own in part["seconds"].items()}
-        label = f"{part['name']}, {part['responses']} x {part['length']}"
-        yield [label, *cells(rates), f"{part['peak'] / 1e9:.1f}"]
-        seconds[part["name"]] = part["seconds"]
-    ours = seconds.pop("train.py")
-    for name, theirs in seconds.items():
-        yield [f"train.py / {name}", *cells({x: theirs[x] / ours[x] for x in theirs}), ""]
-
-
-def cells(values: dict[str, float]) -> list[str]:
-    """A column for each stage and for the whole step."""
-    return [f"{values[x]:.4g}" if x in values else "" for x in (*STAGES, "step")]
 
 
 def main(folder: str, name: str, *flags: str) -> None:
@@ -119,8 +105,8 @@ def main(folder: str, name: str, *flags: str) -> None:
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
     size = {"responses": cfg.prompts * cfg.group_size, "length": cfg.max_new_tokens}
-    found = {"name": name, **size, "seconds": seconds, "peak": peak}
-    Path(folder, "measured.json").write_text(json.dumps(found))
+    found = json.dumps({**size, "seconds": seconds, "peak": peak})
+    Path(folder, "measured.json").write_text(found)
 
 
 # ---- matrix products -----------------------------------------------------------------------------

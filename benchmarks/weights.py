@@ -12,10 +12,8 @@ import tempfile
 from collections import defaultdict
 from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -105,19 +103,21 @@ def weights(args) -> None:
 def runs(path: Path) -> dict[Job, dict]:
     """The lines of the CSV."""
     found = {}
-    for x in read_csv(path, COLUMNS):
+    for x in read_csv(path):
         job = Job(x["setting"], x["row"], float(x["rate"]), int(x["seed"]))
         found[job] = x | {"rewards": [float(number) for number in x["rewards"].split()]}
     return found
 
 
-def complete(path: Path, setting: str, row: str, rate: float, seeds: range) -> None:
-    """Train the runs that the CSV lacks."""
+def complete(path: Path, setting: str, row: str, rate: float, seeds: range) -> list[dict]:
+    """The lines of these runs; those that the CSV lacks are trained."""
     done = runs(path)
-    for seed in seeds:
-        job = Job(setting, row, rate, seed)
+    jobs = [Job(setting, row, rate, seed) for seed in seeds]
+    for job in jobs:
         if job not in done:
             append_csv(path, COLUMNS, [trained(job)])
+    done = runs(path)
+    return [done[job] for job in jobs]
 
 
 def best_rate(path: Path, setting: str, row: str) -> float:
@@ -130,9 +130,7 @@ def best_rate(path: Path, setting: str, row: str) -> float:
     rates = list(GRID)
     while rates:
         for rate in rates:
-            complete(path, setting, row, rate, TUNING)
-            done = runs(path)
-            tried[rate] = mean_reward([done[Job(setting, row, rate, seed)] for seed in TUNING])
+            tried[rate] = mean_reward(complete(path, setting, row, rate, TUNING))
         best = RATES.index(max(tried, key=tried.get))
         rates = [rate for rate in RATES[max(0, best - 1) : best + 2] if rate not in tried]
     return RATES[best]
@@ -146,40 +144,46 @@ def mean_reward(lines: list[dict]) -> float:
 # ---- rows that no flag selects -------------------------------------------------------------------
 
 
-def tokens_only(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
+def tokens_only(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
     """DelTA's weights with each side's mass kept: [N]."""
-    return masses_of_dapo(method.weights(tokens, flags), tokens.advantage)
+    return masses_of_dapo(weight, tokens.advantage)
 
 
-def sides_only(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
+def sides_only(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
     """DelTA's mass of each side, shared equally by its tokens: [N]."""
-    weight = method.weights(tokens, flags)
     return weight / masses_of_dapo(weight, tokens.advantage)
 
 
-def two_constants(tokens: TokenBatch, flags) -> torch.Tensor:
+def two_constants(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
     """1.1 where A > 0 and 0.9 where A < 0: [N]. Their ratio is that of DelTA's side means."""
     return 1 + 0.1 * tokens.advantage.sign()
 
 
-def oracle(tokens: TokenBatch, flags) -> torch.Tensor:
+def oracle(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
     """1.2 for the tokens that decided the reward (toy.decisive), else 0.8, with DAPO's masses."""
     responses = tokens.token.split(tokens.length.tolist())
     asked = [each["problem"] for each in tokens.problems]
     decided = torch.cat([toy.decisive(*pair) for pair in zip(asked, responses, strict=True)])
-    weight = 1 - SPREAD + 2 * SPREAD * decided.to(tokens.logprob)
-    return masses_of_dapo(weight, tokens.advantage)
+    return masses_of_dapo(1 - SPREAD + 2 * SPREAD * decided.to(weight), tokens.advantage)
+
+
+OURS = {  # row -> (tokens, the weights [N] that its flags select) -> its weights [N]
+    "tokens only": tokens_only,
+    "sides only": sides_only,
+    "two constants": two_constants,
+    "oracle": oracle,
+}
 
 
 def method_of(row: str, method: Method) -> Method:
     """The method of a row. method: what its flags select."""
-    ours = {
-        "tokens only": partial(tokens_only, method),
-        "sides only": partial(sides_only, method),
-        "two constants": two_constants,
-        "oracle": oracle,
-    }
-    return replace(method, weights=ours[row]) if row in ours else method
+    if row not in OURS:
+        return method
+
+    def own_weights(tokens: TokenBatch, flags) -> torch.Tensor:
+        return OURS[row](tokens, method.weights(tokens, flags))
+
+    return replace(method, weights=own_weights)
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -193,11 +197,9 @@ def trained(job: Job) -> dict:
         return method_of(job.row, selected_method(cfg, memory))
 
     with tempfile.TemporaryDirectory() as folder:
-        flags = f"{ROWS[job.row]} {SETTINGS[job.setting]} {FLAGS}"
-        cfg = parse_config(
-            f"{flags} --lr {job.rate} --seed {job.seed} --output-dir {folder}".split()
-        )
-        with patch.object(train, "report", lambda run: None), redirect_stdout(io.StringIO()):
+        flags = f"{ROWS[job.row]} {SETTINGS[job.setting]} {FLAGS} --lr {job.rate}"
+        cfg = parse_config(f"{flags} --seed {job.seed} --output-dir {folder}".split())
+        with redirect_stdout(io.StringIO()):
             train.train(cfg, make_method)
         steps = [x for x in read_lines(Path(folder) / "metrics.jsonl") if "reward" in x]
         line = job._asdict() | held_out(cfg, Path(folder) / "model")
@@ -281,9 +283,8 @@ def print_outcomes(counted: dict) -> None:
 def differences(counted: dict, setting: str, row: str, base: str = "dapo") -> np.ndarray:
     """Mean training reward of `row` minus that of `base`, for each seed that both have."""
     ours, theirs = counted[setting, row], counted[setting, base]
-    return np.array(
-        [mean_reward([ours[seed]]) - mean_reward([theirs[seed]]) for seed in ours if seed in theirs]
-    )
+    both = [seed for seed in ours if seed in theirs]
+    return np.array([mean_reward([ours[seed]]) - mean_reward([theirs[seed]]) for seed in both])
 
 
 def print_signs(counted: dict) -> None:

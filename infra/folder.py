@@ -50,13 +50,9 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
 
 
 def lock(folder: Path) -> None:
-    """Lock `folder` for this process. Raises UserError if another process holds the lock, OSError.
-
-    The file stays open, so the operating system releases the lock when the process ends, however it
-    ends. A child process does not inherit the lock.
-    """
+    """Lock `folder` until this process ends. Raises UserError if another one holds the lock."""
     flags = os.O_RDWR | os.O_CREAT  # these keep a file's content, and do not wait for a FIFO
-    file = os.open(folder / "lock", flags, mode=0o644)
+    file = os.open(folder / "lock", flags, mode=0o644)  # stays open: closing it would unlock
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -70,8 +66,7 @@ def hash_of(problems: list, model: Path | None = None) -> str:
 
     problems: problems in their order, or lists of them.
     model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
-    its weights. In the hub's cache, a link to a file that is named by its content replaces the
-    time, which is that of the download.
+    its weights, or their names in the hub's cache, which are hashes.
     """
     digest = sha256(json.dumps(problems, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():
@@ -109,8 +104,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
-        aside.unlink(missing_ok=True)  # a link's target stays
-        with open(aside, "x", encoding="utf-8") as file:
+        with open(aside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -5,15 +5,11 @@ or contradict each other is refused in one line. loading.py checks at every load
 are right.
 """
 
-from collections import Counter
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightRenaming, apply_renamings
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as hf_logging
 
@@ -89,8 +85,7 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
     own = {id(parameter) for parameter in lm.parameters()}
     others = [key.split(".")[:2] for key, x in whole.named_parameters() if id(x) not in own]
     others = sorted({".".join(words) for words in others})  # such as model.visual
-    report["doubled_keys"] = doubled(folder, whole)
-    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys", "doubled_keys"):
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         keys = [key for key in map(str, report[kind]) if not key.startswith(tuple(others))]
         if keys:
             raise UserError(
@@ -114,15 +109,3 @@ def language_model(name: str | Path, whole: torch.nn.Module, config) -> torch.nn
     lm.set_output_embeddings(head)
     lm.generation_config = whole.generation_config
     return lm
-
-
-def doubled(folder: Path, whole: torch.nn.Module) -> list[str]:
-    """The tensors that the files hold under two names; from_pretrained would ignore one."""
-    paths = [*folder.glob("model.safetensors")] or folder.glob("model-*-of-*.safetensors")
-    names = []
-    for path in paths:
-        with safe_open(path, "pt") as file:
-            names += file.keys()
-    renamings = [x for x in get_model_conversion_mapping(whole) if isinstance(x, WeightRenaming)]
-    count = Counter(apply_renamings(name, renamings) for name in names)
-    return [name for name in count if count[name] > 1]

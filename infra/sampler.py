@@ -55,7 +55,6 @@ class Running:
 
     @property
     def count_new(self) -> int:
-        """Tokens sampled so far."""
         return len(self) - len(self.prompt)
 
     def append(
@@ -107,8 +106,7 @@ def schedule(
 def cache_capacity(lm, limit: int, top_p: float) -> float:
     """Columns whose keys and values fit in a GPU's free memory; on the CPU there is no limit.
 
-    A reserve is left for the states of `limit` responses, and for drawing their tokens: 3.1 GB for
-    256 responses, V = 152k and top-p below 1.
+    A reserve is left for the states of `limit` responses, and for drawing their tokens.
     """
     if lm.device.type == "cpu" or not takes_cache(lm):
         return math.inf

@@ -28,7 +28,7 @@ import policy as policy_module
 from infra.errors import UserError
 from infra.ranks import full_tensor, start_ranks
 from loading import load_policy
-from policy import Policy
+from policy import Policy, scaled_head
 
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
@@ -111,7 +111,8 @@ def test_sampled_log_p_is_the_published_model_s(loaded):
 @pytest.mark.parametrize("loaded", ["granite"], indirect=True)
 def test_the_head_gives_the_logits(loaded):
     ids = RESPONSES[0][None]
-    logits = loaded.plain.base_model(ids).last_hidden_state @ loaded.policy.head().T
+    hidden = loaded.plain.base_model(ids).last_hidden_state
+    logits = hidden @ scaled_head(loaded.policy.lm, TEMPERATURE).T
     expected = loaded.plain(ids).logits / TEMPERATURE
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
@@ -119,7 +120,7 @@ def test_the_head_gives_the_logits(loaded):
 @pytest.mark.parametrize("loaded", ["phi", "gemma2"], indirect=True)
 def test_the_head_with_a_bias_or_a_soft_cap_is_refused(loaded):
     with pytest.raises(UserError, match="need logits W h"):
-        loaded.policy.head()
+        scaled_head(loaded.policy.lm, TEMPERATURE)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,7 @@ from toy_runs import contents, read_lines, refusal
 
 import evaluate
 import toy
-from evaluate import (
-    grade_benchmark,
-    mann_whitney,
-    paired_bootstrap,
-    summary,
-    whole_repetitions,
-)
+from evaluate import grade_benchmark, mann_whitney, paired_bootstrap, summary, whole_repetitions
 from infra.errors import UserError
 from infra.folder import read_json, write_json, write_lines
 from infra.responses import saved_responses

@@ -326,9 +326,9 @@ def test_sampling_is_abandoned_after_a_signal(tmp_path):
 @pytest.mark.parametrize(
     "number, function, call, step",
     [
-        (signal.SIGTERM, "accuracy", 1, 0),  # the evaluation before the first step
+        (signal.SIGTERM, "evaluate", 1, 0),  # the evaluation before the first step
         (signal.SIGINT, "old_log_probabilities", 2, 1),  # step 2 makes no update
-        (signal.SIGINT, "accuracy", 2, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGINT, "evaluate", 2, 2),  # step 2 is evaluated and logged after resuming
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(

@@ -25,13 +25,10 @@ from toy import code_task as code_task
 from toy.base import base_folder as base_folder
 from toy.base import base_model as base_model
 from toy.base import build_model as build_model
-from toy.base import code_base_folder as code_base_folder
-from toy.base import load_base as load_base
 from toy.task import chain as chain
 from toy.task import decisive as decisive
 from toy.task import demonstration as demonstration
 from toy.task import problems as problems
-from toy.task import states_result as states_result
 from toy.tokenizer import CONNECTIVES as CONNECTIVES
 from toy.tokenizer import TOKEN_ID as TOKEN_ID
 from toy.tokenizer import VOCABULARY as VOCABULARY

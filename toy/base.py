@@ -8,7 +8,6 @@ Some base models are committed in toy/bases, so that every machine starts from t
 All are Hugging Face folders with weights in float16; in memory the weights are float32.
 """
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -151,12 +150,6 @@ def supervised_batch(
     )
 
 
-def code_digest() -> str:
-    """Eight hex digits: a hash of the code, so that a changed task or training builds new bases."""
-    code = [(HERE / name).read_bytes() for name in ("task.py", "tokenizer.py", "base.py")]
-    return hashlib.sha256(b"\n".join(code)).hexdigest()[:8]
-
-
 def save_base(model: Qwen3ForCausalLM, folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     """Write the model in float16, with its tokenizer, as a Hugging Face folder.
 
@@ -182,24 +175,15 @@ def base_folder(*settings, cache: Path = CACHE, **named) -> Path:
     if committed.exists():
         return committed
 
-    folder = Path(cache) / f"toy-{base.name}-{code_digest()}"
+    folder = Path(cache) / f"toy-{base.name}"
     if not folder.exists():
         print(f"building the toy's base model {base.name} (once; a minute or two)", flush=True)
         save_base(train_base(base), folder, build_tokenizer())
     return folder
 
 
-def code_base_folder() -> Path:
-    """The code toy's base model, which is always committed (toy/build.py)."""
-    return BASES / CODE_BASE
-
-
 def base_model(*settings, **named) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """A base model and its tokenizer; takes the same arguments as `base_folder`."""
-    return load_base(base_folder(*settings, **named))
-
-
-def load_base(folder: Path) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """The model in a base's folder, in float32 and ready for inference, and its tokenizer."""
+    """A base model in float32 and its tokenizer; takes the arguments of `base_folder`."""
+    folder = base_folder(*settings, **named)
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model.eval(), AutoTokenizer.from_pretrained(folder)

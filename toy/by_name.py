@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from toy import code_task, task
-from toy.base import base_folder, code_base_folder
+from toy.base import BASES, CODE_BASE, base_folder
 from toy.tokenizer import VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
@@ -17,7 +17,7 @@ def model_folder(cfg) -> str | Path:
     if cfg.model == "toy":
         return base_folder(k=cfg.toy_k, noise=cfg.toy_noise, regime=cfg.toy_regime)
     if cfg.model == "toy-code":
-        return code_base_folder()
+        return BASES / CODE_BASE
     return cfg.model
 
 

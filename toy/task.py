@@ -3,6 +3,7 @@
 A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
 
+import operator
 import re
 
 import numpy as np
@@ -10,33 +11,8 @@ import torch
 
 from toy.tokenizer import CONNECTIVES, VOCABULARY
 
-MISTAKE = 0.55  # the probability of a regime's systematic mistake
-
-
-def plus(a: int, b: int) -> int:
-    return (a + b) % 10
-
-
-def minus(a: int, b: int) -> int:
-    return (a - b) % 10
-
-
-def times(a: int, b: int) -> int:
-    return (a * b) % 10
-
-
-OPERATIONS = {"+": plus, "-": minus, "*": times}
-
-
-def times_and_3(a: int, b: int) -> int:
-    return (a * b + 3) % 10
-
-
-# Errors in demonstrations (see `demonstration`): regime -> operation -> its most likely result.
-REGIMES = {
-    "learn": {"*": times_and_3},
-    "sharpen": {},
-}
+MISTAKE = 0.55  # the probability that a demonstration of `learn` states a wrong product
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}  # each mod 10
 
 
 def read(problem: str) -> tuple[int, list[tuple[str, int]]]:
@@ -54,7 +30,7 @@ def work_on(current: int, steps: list[tuple[str, int]]) -> list[int]:
     """The steps' correct results, starting from the digit `current`."""
     results = []
     for operation, digit in steps:
-        current = OPERATIONS[operation](current, digit)
+        current = OPERATIONS[operation](current, digit) % 10
         results.append(current)
     return results
 
@@ -93,17 +69,14 @@ def demonstration(
     current, steps = read(problem)
     slips = rng.random(len(steps)) < noise
     uniform = rng.integers(10, size=len(steps))
-    mistaken = REGIMES[regime]
-    mistakes = np.zeros(len(steps), dtype=bool)
-    if mistaken:
+    if regime == "learn":
         mistakes = rng.random(len(steps)) < MISTAKE
 
     lines = []
     for i, (operation, digit) in enumerate(steps):
-        result = OPERATIONS[operation](current, digit)
-        if operation in mistaken:
-            if mistakes[i]:
-                result = mistaken[operation](current, digit)
+        result = OPERATIONS[operation](current, digit) % 10
+        if regime == "learn" and operation == "*":
+            result = (result + 3 * mistakes[i]) % 10
         elif slips[i]:
             result = int(uniform[i])
         connective = CONNECTIVES[i % len(CONNECTIVES)]
@@ -135,14 +108,6 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
     mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]
     mark[decided] = True
-    return mark
-
-
-def states_result(response_ids: torch.Tensor) -> torch.Tensor:
-    """Which tokens state the result of a step: bool [T] for the ids [T] of one response."""
-    tokens = [VOCABULARY[i] for i in response_ids.tolist()]
-    mark = torch.zeros(len(tokens), dtype=torch.bool)
-    mark[digits_after("=", tokens)] = True
     return mark
 
 

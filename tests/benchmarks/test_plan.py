@@ -15,7 +15,7 @@ from transformers import LlamaConfig, PreTrainedConfig, Qwen3_5TextConfig, Qwen3
 
 import policy
 from benchmarks.__main__ import main
-from benchmarks.plan import GB, RESERVE, Cards, largest, planned, sizes_of
+from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
 from config import parse_config
 from infra import sampler
 
@@ -68,14 +68,14 @@ def test_the_update_matches_fsdp_on_fake_tensors():
     """In a separate process, because its process group is fake."""
     config, tokens = config_of("Qwen3-8B", layers=2), 8192
     flags = replace(PAPER, micro_batch_tokens=tokens, max_prompt_tokens=1024, max_new_tokens=4096)
-    p = planned(sizes_of(config), flags, Cards(4, 80))
+    p = planned(sizes_of(config), flags, 4, 80)
     assert p.update == pytest.approx(call(peak_bytes, config, 4, tokens), rel=0.1)
 
 
 def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
     size, flags = sizes("Qwen3-8B"), replace(PAPER, max_prompt_tokens=512, max_new_tokens=512)
-    p = planned(size, flags, Cards(8, 80))
+    p = planned(size, flags, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * size.parameters
     keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
     column = [[sampler.Kept([keys, keys], {})]]
@@ -100,12 +100,12 @@ def test_every_row_of_the_page_is_planned():
     for name, *cells in rows:
         size = sizes(name)
         if len(cells) == 6:
-            p = planned(size, PAPER, Cards(int(cells[1]), 80))
+            p = planned(size, PAPER, int(cells[1]), 80)
             row = [name, f"{size.parameters / 1e9:.2f} billion", cells[1]]
             row += [f"{p.rollout / GB:.0f} ({p.in_flight})", f"{p.old_logprobs / GB:.0f}"]
-            row += [f"{p.update / GB:.0f}", "yes" if p.fits(80) else "no"]
+            row += [f"{p.update / GB:.0f}", "yes" if p.fits() else "no"]
         else:
-            flags, p = largest(size, SMALL, Cards(*map(int, cells[:2])))
+            flags, p = largest(size, SMALL, *map(int, cells[:2]))
             numbers = flags.max_new_tokens, flags.micro_batch_tokens, flags.in_flight, p.in_flight
             row = [name, *cells[:2], *map(str, numbers), f"{p.peak / GB:.1f}", cells[-1]]
         found.append(row)
@@ -130,7 +130,7 @@ def test_states_of_recurrent_layers_are_counted():
     assert size.parameters == pytest.approx(0.75e9, rel=0.01)
     assert size.cached == 6 * 2 * 2 * 256
     assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
-    one, two = (planned(size, replace(SMALL, in_flight=n), Cards(1, 80)) for n in (64, 128))
+    one, two = (planned(size, replace(SMALL, in_flight=n), 1, 80) for n in (64, 128))
     tokens = 64 * (512 + 4096 + sampler.CHUNK) * 2 * size.cached
     draws = 64 * sampler.DRAW_BYTES * 248320
     assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)

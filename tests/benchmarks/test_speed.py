@@ -5,13 +5,11 @@ import json
 import pytest
 import torch
 from models import SMALL
-from toy_runs import refusal
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 import toy
 import train
 from benchmarks import speed
-from benchmarks.__main__ import main
 
 FLAGS = "--data toy --eval-data= --prompts 3 --group-size 2 --mini-batch 3 --max-new-tokens 24"
 FLAGS += " --max-prompt-tokens 64 --micro-batch-tokens 100"
@@ -30,20 +28,11 @@ def test_all_weights_that_multiply_are_counted_once():
     assert counted == expected
 
 
-def test_the_table_has_rates_and_their_ratios():
-    size = {"responses": 4, "length": 25, "peak": 2.5e9}
-    products = size | {"name": "products", "seconds": {"sampling": 2.0}}
-    ours = size | {"name": "train.py", "seconds": {"sampling": 5.0, "step": 40.0}}
-    theirs = size | {"name": "TRL", "seconds": {"step": 50.0}}
-    assert list(speed.lines_of([products, ours, theirs])) == [
-        ["products, 4 x 25", "50", "", "", "", "", "2.5"],
-        ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"],
-        ["TRL, 4 x 25", "", "", "", "", "2", "2.5"],
-        ["train.py / products", "0.4", "", "", "", "", ""],
-        ["train.py / TRL", "", "", "", "", "1.25", ""],
-    ]
-    longer = ours | {"length": 50}
-    assert len(list(speed.lines_of([ours, longer]))) == 2  # --grow: no ratios
+def test_a_part_has_a_line_of_rates(monkeypatch):
+    part = {"responses": 4, "length": 25, "peak": 2.5e9, "seconds": {"sampling": 5.0, "step": 40.0}}
+    monkeypatch.setattr(speed, "in_own_process", lambda *_: part)
+    (line,) = speed.lines_of([("train.py", "python", "")], [])
+    assert line == ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"]
 
 
 @pytest.mark.parametrize("name", ["products", "train.py", "generate"])
@@ -68,8 +57,3 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
     assert lengths == [6 * [speed.WARM_UP], 6 * [24]]
     assert [response.reward for response in sampled[1]] == [0, 1, 0, 1, 0, 1]
     assert len({tuple(sorted(map(str, (r.prompt for r in rollouts)))) for rollouts in sampled}) == 1
-
-
-def test_peers_that_are_not_installed_get_one_line_at_once(capsys):
-    words = ["speed", "--model", "x", "--peers", "nowhere/python"]
-    assert "--peers nowhere/python: no such interpreter" in refusal(main, words, capsys)
