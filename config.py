@@ -5,33 +5,23 @@ it does not state for DelTA. With --model toy those of toy/presets.py replace th
 responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token weights.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import ablations
 import extensions
 import methods
 from ablations import VARIANTS
 from infra.errors import UserError
-from infra.flags import Parser, flag, listed, of_other_methods, refuse_useless
+from infra.flags import Parser, flag, of_other_methods, spelled
 from infra.ranks import DTYPES
-from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
-from toy.by_name import SETS
 from toy.presets import TOYS
 
-
-def joined(paper: dict, others: dict) -> dict:
-    """The entries of both. Raises ValueError for a name that both have."""
-    both = paper.keys() & others.keys()
-    if both:
-        raise ValueError(f"extensions.py has names of the paper's: {', '.join(sorted(both))}")
-    return paper | others
-
-
-METHODS = joined(methods.PAPER_METHODS, extensions.OTHER_METHODS)  # the values of --method
-PROXIES = joined(ablations.PAPER_PROXIES, extensions.OTHER_PROXIES)  # of --proxy
+METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
+PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
 
 
@@ -119,7 +109,6 @@ class Config:
 
 
 CLIP = ("clip_low", "clip_high")
-OF_TOY_BASE = ("toy_regime", "toy_noise")
 OF_FEATURES = ("K", "proxy", "proxy_topk")
 OF_RANGE = ("lam_min", "lam_max")
 NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
@@ -138,8 +127,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     Raises UserError for flags that are unknown, out of range, without effect or contradictory.
     """
-    epilog = ". ".join(f"With --model {name}: {listed(of)}" for name, of in TOYS.items())
-    parser = Parser(Config, "train.py", "RLVR with DelTA and other token weights.", epilog)
+    about = "RLVR with DelTA. With --model toy the defaults are those of toy/presets.py."
+    parser = Parser(Config, "train.py", about)
     given = vars(parser.parse_args(argv))
     of_toy = TOYS.get(given.get("model", Config.model), {})
     clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP
@@ -155,30 +144,22 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
 
 def check_flags(cfg: Config, given: dict) -> None:
-    """Raise UserError for flags that are without effect, or contradict each other in the weights.
+    """Raise UserError for a flag of the weights that does nothing, or for an empty range.
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
     useless = [*NO_EFFECT, ("method", cfg.method, of_other_methods(cfg, cfg.method))]
-    if cfg.model != "toy":
-        useless.append(("model", cfg.model, OF_TOY_BASE))
-        chains = {"toy", "toy-held-out"} & {cfg.data, cfg.eval_data}
-        if not chains:
-            useless.append(("model", cfg.model, ("toy_k",)))
     if METHODS[cfg.method].clip_range is None:
         useless.append(("method", cfg.method, CLIP))
     if cfg.proxy != "topk":
         useless.append(("proxy", cfg.proxy, ("proxy_topk",)))
-    if {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}:
-        useless.append(("data", cfg.data, ("problem_column", "answer_column")))
-    refuse_useless(cfg, useless, given)
+    for name, value, flags in useless:
+        for other in flags:
+            if other in given and getattr(cfg, name) == value:
+                setting = f"{spelled(name)} {quote(value)}"
+                raise UserError(f"{spelled(other)} does nothing with {setting}")
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
-
-
-def weight_flags() -> list[str]:
-    """The names of the flags of the token weights."""
-    return [field.name for field in fields(Config) if field.metadata["method"]] + ["method", *CLIP]
 
 
 def selected_method(cfg: Config, memory: dict | None = None) -> Method:
@@ -189,19 +170,17 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     method = METHODS[cfg.method]
     if cfg.method != "delta":
         return method
-    if cfg.select == "random":  # neither this nor the next reads hidden states
-        return replace(method, weights=ablations.selected_tokens, features=None)
-    if cfg.delta_variant == "random":
-        return replace(method, weights=ablations.random_coefficients, features=None)
-
-    proxy = PROXIES[cfg.proxy]
+    features = PROXIES[cfg.proxy]
     if cfg.proxy == "topk":
-        proxy = partial(proxy, k=cfg.proxy_topk)
+        features = partial(features, k=cfg.proxy_topk)
     if cfg.select != "none":
-        return replace(method, weights=ablations.selected_tokens, features=proxy)
-    if cfg.delta_variant == "fixed_gamma":
+        weights = ablations.selected_tokens
+        features = None if cfg.select == "random" else features
+    elif cfg.delta_variant == "random":
+        weights, features = ablations.random_coefficients, None
+    elif cfg.delta_variant == "fixed_gamma":
         steps = ablations.fixed_gamma({} if memory is None else memory)
+        weights = partial(methods.delta_weights, steps=steps)
     else:
-        steps = VARIANTS[cfg.delta_variant]
-    weights = partial(methods.delta_weights, steps=steps)
-    return replace(method, weights=weights, features=proxy)
+        weights = partial(methods.delta_weights, steps=VARIANTS[cfg.delta_variant])
+    return replace(method, weights=weights, features=features)

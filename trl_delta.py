@@ -14,7 +14,7 @@ Shapes: B responses of this rank, T tokens in the longest of them, n tokens of t
 of all ranks, H hidden size.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 import torch
@@ -24,9 +24,9 @@ from trl.trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from batch import TokenBatch
-from config import CLIP, METHODS, Config, check_flags, selected_method, weight_flags
+from config import METHODS, Config, check_flags, selected_method
 from infra.errors import UserError, one_line_endings
-from infra.flags import Parser, refuse_useless
+from infra.flags import Parser
 from infra.problems import cell_text, short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
@@ -174,12 +174,11 @@ def right(completions, solution, **_):
 
 def main(argv: list[str] | None = None) -> None:
     """TRL's own script, with the trainer above."""
-    flags = Parser(Config, "trl_delta.py", __doc__, names=weight_flags())
+    names = [option.name for option in fields(Config) if option.metadata["method"]] + ["method"]
+    flags = Parser(Config, "trl_delta.py", __doc__, names=names)
     given, rest = flags.parse_known_args(argv)
     weights = Config(**vars(given))
     check_flags(weights, vars(given))
-    of_trl = ("method", weights.method, CLIP)  # here they are --epsilon and --epsilon_high
-    refuse_useless(weights, [of_trl], vars(given))
     low, high = METHODS[weights.method].clip_range or DAPO_CLIP
     parser = grpo.make_parser()
     parser.set_defaults(epsilon=low, epsilon_high=high, delta=10.0)  # 10: grpo.py's dual clip

@@ -10,7 +10,6 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Collection
 from dataclasses import Field, field, fields
 from functools import partial
-from shlex import quote
 
 from infra.errors import UserError
 
@@ -66,10 +65,10 @@ class Parser(ArgumentParser):
     names: the fields that are flags; None: all.
     """
 
-    def __init__(self, config: type, prog: str, description: str, epilog="", names=None):
+    def __init__(self, config: type, prog: str, description: str, names=None):
         lines = partial(HelpFormatter, max_help_position=30, width=180)  # one for each flag
         super().__init__(
-            prog, f"{prog} [flags]", description, epilog, formatter_class=lines, allow_abbrev=False
+            prog, f"{prog} [flags]", description, formatter_class=lines, allow_abbrev=False
         )
         for option in fields(config):
             if names and option.name not in names:
@@ -104,26 +103,8 @@ def of_other_methods(config, method: str) -> list[str]:
     ]
 
 
-def defining_flags(config_class: type, config: dict) -> dict:
-    """The flags that a run's results depend on, of all those in its config.json."""
-    left_out = of_other_methods(config_class, config["method"])
-    defining = [option.name for option in fields(config_class) if not option.metadata["free"]]
-    return {name: config.get(name) for name in defining if name not in left_out}
-
-
-def listed(defaults: dict) -> str:
-    """Flags and their values as `--help` shows them, such as `steps 160, prompts 16`."""
-    return ", ".join(f"{name} {value}" for name, value in defaults.items())
-
-
-def refuse_useless(config, no_effect: list[tuple], given: dict) -> None:
-    """Raise UserError for a flag that was given although it does nothing.
-
-    no_effect: (a flag, its value, the flags that then do nothing), of which several may apply.
-    given: the flags on the command line.
-    """
-    for name, value, useless in no_effect:
-        others = [other for other in useless if other in given]
-        if others and getattr(config, name) == value:
-            setting = f"{spelled(name)} {quote(str(value))}"
-            raise UserError(f"{spelled(others[0])} does nothing with {setting}")
+def defining_flags(config) -> dict:
+    """The flags in a Config that a run's results depend on."""
+    left_out = of_other_methods(config, config.method)
+    defining = [option.name for option in fields(config) if not option.metadata["free"]]
+    return {name: getattr(config, name) for name in defining if name not in left_out}
