@@ -129,7 +129,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     if tagged:
         answer = tagged[-1][1].strip()
         is_kept = not is_withdrawn(answer, response[tagged[-1].end() :][:AFTER])
-        return (last_result(answer) or answer) if is_kept else None
+        return (last_result(answer) or only_number(answer)) if is_kept else None
     if found:
         return boxed_answer(response, found)
     tail = TAG.sub(" ", BOLD.sub("", response[-TAIL:]))
@@ -232,13 +232,20 @@ def last_result(text: str) -> str | None:
     return result(SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1])
 
 
+def only_number(text: str) -> str:
+    """The number of a sentence that has no other, "The bike will cost $320.", or else the text."""
+    numbers = re.findall(rf"(?<!\S){NUMBER}(?![^\s.])", SENTENCE_END.split(text.rstrip("\n. "))[-1])
+    is_sentence = units.is_harmless(text) and not MATHEMATICS.fullmatch(text)
+    return numbers[0] if len(numbers) == 1 and is_sentence else text
+
+
 def result(sentence: str) -> str | None:
     """The formula or number that ends a sentence, if words introduce it as a result.
 
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
     sentence = without_clause(sentence.strip(" :,"))
-    sentence = SUM.sub(r"\1", CONCLUSION.split(sentence)[-1])
+    sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1])
     found = RESULT.search(sentence)
     if not found:
         return None

@@ -31,7 +31,7 @@ KINDS |= {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
-CURRENCIES = ("USD", "EUR", "GBP", "JPY")
+CURRENCIES = ("USD", "EUR", "GBP", "JPY", "INR")
 
 ZERO = ("number", Fraction(0), 0)
 ONE = ("number", Fraction(1), 0)

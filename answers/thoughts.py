@@ -8,7 +8,7 @@ from collections import deque
 # A group is what closes a thought.
 TAG = re.compile(
     r"[<◁](?=[/|\w])(/)?\|?(?i:(?:\w{1,9}:)?(?:begin_of_|start_|(end_(?:of_)?))?"
-    r"(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]|\[(/)?THINK\]"
+    r"(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad))\|?[>▷]|\[(/)?THINK\]"
     r"|<\|channel>\w*|<(channel)\|>|<\|channel\|>(?:(final)|\w*)|<\|inner_(?:prefix|(suffix))\|>"
 )
 
