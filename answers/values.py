@@ -28,6 +28,8 @@ POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
+SIZES = (10, -10, 1000, -1000, 10**9, -(10**9), 10**60, 10**200)  # of values
+COMMON = math.lcm(*range(1, 61)) * 10**9  # a multiple of most numbers under a floor
 
 
 def checked(a, scale=0):
@@ -188,43 +190,28 @@ class Evaluator:
             raise Unreadable
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name: by turns below 1, a small integer, a number of any size, and a
-        multiple of a number in the answers, where a floor may change.
+        """The value of a name: by turns below 1, a small integer, a number of any size, and at or
+        below a multiple of COMMON, where a floor may change.
         """
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:
             return drawn[name]
         if not self.draw:
             self.draw = random.Random(ascii(self.trees) + self.seed)
-            self.steps = self.numbers()
-            sizes = (2, 10, 4 * self.steps[0], 10**9, 10**40)
-            self.sizes = self.draw.sample([sign * size for size in sizes for sign in (1, -1)], 10)
+            self.sizes = self.draw.sample(SIZES, len(SIZES))
 
         turn, kind = divmod(point, 4)
         part = Fraction(self.draw.randint(1, 96), 97)
-        large = self.sizes[(point + ord(name[-1])) % 10] * (1 + part) / 2
-        value = (part, Fraction(self.draw.randint(1, 9)), large, large)[kind]
-        if kind == 0 and turn % 2 and self.draw.random() < 0.5:
-            value = -part
-        if kind == 3:
-            step = self.steps[turn // 2 % len(self.steps)]
-            value = step * round(value / step) - turn % 2
+        small = Fraction(self.draw.randint(1, 9))
+        large = self.sizes[(turn + ord(name[-1])) % len(SIZES)] * (1 + part) / 2
+        sign = self.draw.choice((1, -1)) if turn % 2 else 1
+        value = (sign * part, small, large, sign * small * COMMON - turn % 2)[kind]
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
         while value in drawn.values():
             value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
-
-    def numbers(self) -> list[Fraction]:
-        """The sizes of numbers and powers in the answers, rounded if irrational; largest first."""
-        found = set()
-        for node in (node for tree in self.trees for node in walk(tree)):
-            if node[0] in ("number", "^", "!") and not names(node):
-                value = self.at(node, 0)
-                if isinstance(value, Fraction | mp.mpf):
-                    found.add(abs(value) if isinstance(value, Fraction) else int(abs(value)))
-        return sorted(map(Fraction, found - {0, 1} or {2}), reverse=True)
 
     def value(self, node: tuple, point: int):
         """The value of an expression at a point. Raises Undefined, or Unreadable without budget."""
