@@ -5,7 +5,7 @@ from collections import deque
 
 from . import units
 from .comparison import same_answer
-from .latex import FUNCTIONS, MAX_CHARS, PLAIN, closing_brace
+from .latex import MAX_CHARS, closing_brace
 from .thoughts import without_thoughts
 from .values import BUDGET
 
@@ -16,7 +16,6 @@ PART = BUDGET // 32  # of the operations of a comparison, for each comparison in
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 AFTER = 400  # characters read after a box or a statement
 BEFORE = 80  # characters read before one
-GAP = 120  # characters at most between two boxes of one answer
 
 
 # {heading: {words: a case}}: what may stand beside an answer
@@ -105,20 +104,13 @@ CLAUSE = re.compile(
     rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))"
     r"(?!(?:by )?which (?:we|s?he|they)\b|times)(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
 )
-NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
-MATHEMATICS = re.compile(
-    rf"[^a-zA-Z]{{0,99}}(?:(?:\\[a-z]+|(?<!\\)(?:{NAME}|[a-z]))(?![a-zA-Z])"
-    r"[^a-zA-Z]{0,99}){0,40}"
-)
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
-    r"""The final answer as the response spells it, or None. After the last </think>, the first of:
+    r"""The final answer behind the last thought, as the response spells it, or None.
 
-    1. the content of <answer>, if no box stands behind it;
-    2. the last \boxed{} or \fbox{}, with its parts: "1, 2" for "$\boxed{1}$ and $\boxed{2}$";
-    3. the result after the last "answer is" or "Final answer";
-    4. the result of the last sentence, unless the response was `truncated`.
+    <answer> or the last box, whichever is later; else what stands behind the last "answer is"; else
+    the result of the last sentence, unless the response was `truncated`.
     """
     response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
     found = boxes(response)
@@ -142,8 +134,9 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     is_complete = rest or not truncated or sentence.endswith("$")
     if SUPPOSED.search(before[-30:]) or not is_complete:
         return None
-    answer = statement(REASON.split(sentence)[0].strip())
-    return None if answer is None or is_withdrawn(answer, "\n".join(rest)) else answer
+    sentence = without_clause(REASON.split(sentence)[0].strip())
+    answer = result(sentence) or sentence
+    return None if is_withdrawn(answer, "\n".join(rest)) else answer
 
 
 def boxes(response: str) -> list[tuple[int, int, str]] | None:
@@ -192,7 +185,7 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
     gap = NAMED.sub("", response[box[1] : start])
     if any(part.search(before) and part.search(gap) for part in PARTS):
         return False
-    return len(gap) > GAP or any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
+    return any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
 
 
 def is_withdrawn(answer: str, after: str) -> bool:
@@ -208,13 +201,6 @@ def is_withdrawn(answer: str, after: str) -> bool:
         if restated or SETTLED.match(sentence):
             is_doubted = False
     return is_doubted
-
-
-def statement(text: str) -> str | None:
-    """The answer that a text behind "answer is" states: a result, a word or mathematics."""
-    text = without_clause(text)
-    is_answer = text and (MATHEMATICS.fullmatch(text) or text.lower() in units.WORDS["answers"])
-    return result(text) or (text if is_answer else None)
 
 
 def without_clause(sentence: str) -> str:
@@ -235,7 +221,7 @@ def last_result(text: str) -> str | None:
 def only_number(text: str) -> str:
     """The number of a sentence that has no other, "The bike will cost $320.", or else the text."""
     numbers = re.findall(rf"(?<!\S){NUMBER}(?![^\s.])", SENTENCE_END.split(text.rstrip("\n. "))[-1])
-    is_sentence = units.is_harmless(text) and not MATHEMATICS.fullmatch(text)
+    is_sentence = re.search("[a-z]{3} ", text) and units.is_harmless(text)
     return numbers[0] if len(numbers) == 1 and is_sentence else text
 
 

@@ -177,11 +177,10 @@ class Evaluator:
     """Compares expressions of two answers, `trees`, within one budget."""
 
     def __init__(self, trees: list[tuple], seed: str = "", budget: int = BUDGET):
-        self.trees = trees
-        self.seed = seed
         self.budget = budget
         self.is_real = False  # whether a complex value counts as undefined
-        self.draw = None  # the random numbers, once a name needs them
+        self.draw = random.Random(ascii(trees) + seed)
+        self.sizes = self.draw.sample(SIZES, len(SIZES))
         self.drawn = {}  # point -> {name: value}
 
     def pay(self, operations: int) -> None:
@@ -196,10 +195,6 @@ class Evaluator:
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:
             return drawn[name]
-        if not self.draw:
-            self.draw = random.Random(ascii(self.trees) + self.seed)
-            self.sizes = self.draw.sample(SIZES, len(SIZES))
-
         turn, kind = divmod(point, 4)
         part = Fraction(self.draw.randint(1, 96), 97)
         small = Fraction(self.draw.randint(1, 9))
@@ -208,8 +203,6 @@ class Evaluator:
         value = (sign * part, small, large, sign * small * COMMON - turn % 2)[kind]
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
-        while value in drawn.values():
-            value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
 
