@@ -28,7 +28,7 @@ POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
-SIZES = (10, -10, 1000, -1000, 10**9, -(10**9), 10**60, 10**200)  # of values
+SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of values
 COMMON = math.lcm(*range(1, 61)) * 10**9  # a multiple of most numbers under a floor
 
 
@@ -203,6 +203,8 @@ class Evaluator:
         value = (sign * part, small, large, sign * small * COMMON - turn % 2)[kind]
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
+        while value in drawn.values():
+            value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
 
