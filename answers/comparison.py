@@ -108,8 +108,7 @@ class Judge(Evaluator):
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
-                are_values = all(side[0] in VALUES for side in ps + gs)
-                return are_values and self.proportional(("-", *ps), ("-", *gs))
+                return self.proportional(("-", *ps), ("-", *gs))
             if is_label(ps[0]) and is_label(gs[0]) and ps[0] != gs[0]:
                 return False
         p = self.stated(ps, may_be_sum=True)

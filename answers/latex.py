@@ -162,6 +162,9 @@ def separated(tokens: list[str]) -> list[str]:
 
 
 def without_introduction(tokens: list[str]) -> list[str]:
-    """The answer in "The area is 5"."""
-    is_led = len(tokens) > 1 and is_text(tokens[0]) and tokens[1] not in "=<>≤≥≠^/"
-    return separated(tokens[1:]) if is_led and units.introduces(tokens[0][6:-1]) else tokens
+    """The answer in "The area is 5" and in "So 5", without the words before it."""
+    if len(tokens) < 2 or not is_text(tokens[0]) or tokens[1] in "=<>≤≥≠^/":
+        return tokens
+    text = tokens[0][6:-1]
+    is_led = text.rpartition(" ")[2].lower() in units.WORDS["introductions"] or text[-1] == ":"
+    return separated(tokens[1:]) if is_led and units.names_a_quantity(text) else tokens

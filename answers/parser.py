@@ -117,8 +117,7 @@ class Parser:
         r"""An implicit product, or the mixed number 1\frac{2}{3}."""
         token = self.peek()
         is_whole = left[0] == "number" and self.last.isdecimal()
-        is_power = self.last.isalpha() and self.peek(2) == "^"  # n2^n
-        if left[0] == "text" or (token[0].isdecimal() and self.last not in ")!" and not is_power):
+        if left[0] == "text" or (token[0].isdecimal() and self.last not in ")!"):
             raise Unreadable  # "not 5", x 2, 1 2
         right = self.read(BESIDE)
         is_mixed = token == r"\frac" and is_whole and right[0] == "/"

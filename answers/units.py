@@ -87,12 +87,6 @@ def names_a_quantity(text: str) -> bool:
     )
 
 
-def introduces(text: str) -> bool:
-    """Whether a text before an answer says nothing about it: "The number of ways is", "So"."""
-    last = text.rpartition(" ")[2].lower()
-    return (last in WORDS["introductions"] or text.endswith(":")) and names_a_quantity(text)
-
-
 def is_word(letters: str) -> bool:
     r"""Whether letters outside \text are a word, not a product: yes, Ellipse, Bob, but not mgh."""
     word = letters.lower()
