@@ -68,8 +68,7 @@ WITHDRAWN = re.compile(
 )
 DOUBTED = re.compile(BEGIN + phrases("doubts"))
 SETTLED = re.compile(rf"(?i)\W*{phrases('settles')}")
-# Another result, as in "However, the endpoints are excluded, so the count is 80", "= 80", "80" or
-# "So there are 80 points".
+# Another result: "However, one is excluded, so the count is 80", "= 80", "So there are 80 points".
 RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
     rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
@@ -121,13 +120,13 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     if tagged:
         answer = tagged[-1][1].strip()
         is_kept = not is_withdrawn(answer, response[tagged[-1].end() :][:AFTER])
-        return (last_result(answer) or only_number(answer)) if is_kept else None
+        return (result(answer) or only_number(answer)) if is_kept else None
     if found:
         return boxed_answer(response, found)
     tail = TAG.sub(" ", BOLD.sub("", response[-TAIL:]))
     statements = list(STATED.finditer(tail))
     if not statements:
-        return None if truncated else last_result(tail)
+        return None if truncated else result(tail)
     before = SENTENCE_END.split(tail[: statements[-1].start()])[-1]
     stated = tail[statements[-1].end() :].lstrip(" \t\n\r*_:#=")[:AFTER]
     sentence, *rest = SENTENCE_END.split(stated)
@@ -214,10 +213,6 @@ def without_clause(sentence: str) -> str:
     return before if units.is_harmless(words) and not is_unit else sentence
 
 
-def last_result(text: str) -> str | None:
-    return result(SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1])
-
-
 def only_number(text: str) -> str:
     """The number of a sentence that has no other, "The bike will cost $320.", or else the text."""
     numbers = re.findall(rf"(?<!\S){NUMBER}(?![^\s.])", SENTENCE_END.split(text.rstrip("\n. "))[-1])
@@ -225,11 +220,12 @@ def only_number(text: str) -> str:
     return numbers[0] if len(numbers) == 1 and is_sentence else text
 
 
-def result(sentence: str) -> str | None:
-    """The formula or number that ends a sentence, if words introduce it as a result.
+def result(text: str) -> str | None:
+    """The formula or number that ends a text, if words of its sentence introduce it as a result.
 
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
+    sentence = SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1]
     sentence = without_clause(sentence.strip(" :,"))
     sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1])
     found = RESULT.search(sentence)

@@ -144,11 +144,8 @@ def is_text(token: str) -> bool:
 
 
 def separated(tokens: list[str]) -> list[str]:
-    """The tokens with one separator between members, and none at the ends.
-
-    Between inequalities, "and" means that both hold; elsewhere it separates members of a list.
-    """
-    joint = "∧" if INEQUALITIES.intersection(tokens) else ","
+    """The tokens with one separator between members, and none at the ends."""
+    joint = "∧" if INEQUALITIES.intersection(tokens) else ","  # x > 1 and x < 5 hold together
     result = []
     for token in tokens:
         token = joint if token == "and" else token

@@ -1,7 +1,6 @@
 """The tags between which a model thinks. What stands there is no answer and no program."""
 
 import re
-from collections import deque
 
 # <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK];
 # <|channel>thought, <channel|>; <|channel|>analysis, <|channel|>final; <|inner_prefix|> (Apertus).
@@ -15,8 +14,7 @@ TAG = re.compile(
 
 def last_tag(text: str) -> re.Match | None:
     """The last tag of thought in a text; any of its groups is set if it closes the thought."""
-    tags = deque(TAG.finditer(text), maxlen=1)
-    return tags[0] if tags else None
+    return max(TAG.finditer(text), key=re.Match.start, default=None)
 
 
 def without_thoughts(response: str) -> str:

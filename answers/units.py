@@ -78,8 +78,7 @@ def is_counted(text: str) -> bool:
 def names_a_quantity(text: str) -> bool:
     r"""Whether a text names a quantity: \text{Area} = 5, but not \text{not} = 5."""
     words = words_of(text.rstrip(" :"))
-    is_short = 0 < len(words) <= MAX_WORDS
-    if not is_short or OPERATION.search(text) or words[0].lower() in WORDS["answers"]:
+    if not words or OPERATION.search(text) or words[0].lower() in WORDS["answers"]:
         return False
     return all(
         len(word) == 1 or word.isupper() or known(word) or word.lower() in IN_LABELS

@@ -189,9 +189,7 @@ class Evaluator:
             raise Unreadable
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name: by turns below 1, a small integer, a number of any size, and at or
-        below a multiple of COMMON, where a floor may change.
-        """
+        """The value of a name, by turns below 1, small, of any size, or at a multiple of COMMON."""
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:
             return drawn[name]
@@ -219,9 +217,6 @@ class Evaluator:
             return CONSTANTS[node[1]]
         if kind not in VALUES:
             raise Unreadable
-        if kind == "^" and node[1] == ("constant", "e"):
-            kind = "call"
-            node = ("call", "exp", node[2])
         arguments = [self.value(child, point) for child in node[1:] if isinstance(child, tuple)]
         if kind == "function":  # a random value, the same for equal arguments
             texts = [mp.nstr(approximate(argument), 50) for argument in arguments]
