@@ -97,7 +97,6 @@ RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({N
 CONCLUSION = re.compile(r",\s(?:and\s)?so\s|(?:^|\s)(?:[Ss]ince|As)\s.{1,300},\s")
 # A number before a result, unless it only counts things: "6 erasers and 8 pencils cost".
 OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})")
-REASON = re.compile(r",?\s(?:because|since)\s")
 # Words behind a result without another result: "72, which is the total", "72 altogether in May".
 CLAUSE = re.compile(
     rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))"
@@ -133,7 +132,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     is_complete = rest or not truncated or sentence.endswith("$")
     if SUPPOSED.search(before[-30:]) or not is_complete:
         return None
-    sentence = without_clause(REASON.split(sentence)[0].strip())
+    sentence = without_clause(re.split(r",?\s(?:because|since)\s", sentence)[0].strip())
     answer = result(sentence) or sentence
     return None if is_withdrawn(answer, "\n".join(rest)) else answer
 

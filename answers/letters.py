@@ -31,6 +31,7 @@ STATED_LETTERS = (  # "The answer must be (A)"; "A is the correct answer"; "I ch
         rf",?{LETTER}"
     ),
     re.compile(rf"(?i:answer|choice|option){LETTER}"),
+    re.compile(r"(?<![\w)])\(([A-J])\)"),
 )
 DOUBT = re.compile(
     r"(?i)[.!?,;\n](?:\s{0,3}(?:no|wait|hmm+|actually|sorry|oops|correction)[,:.!—…]+)+"
