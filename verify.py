@@ -1,14 +1,9 @@
 r"""The reward of RLVR (App. I): find a response's final answer and decide whether it is right.
 
-The answer is *extracted* from the response (answers/extraction.py), *normalised* to tokens in one
-spelling (answers/latex.py), *parsed* into a tree (answers/parser.py), and *compared* with the gold
-answer's tree (answers/comparison.py): structures such as lists, intervals and equations member by
-member, expressions by value, at random points if they have free names.
-
 Departures from the paper: it grades with math-verify (sympy), while nothing is solved symbolically
 here, so no answer can hang the grader; and its run script adds a length penalty
-(`grpo.overlong_penalty`), off by default here (--overlong-buffer). docs/answers.md lists the rules
-that decide credit.
+(`grpo.overlong_penalty`), off by default here (--overlong-buffer). answers/README.md says how
+answers are read, docs/answers.md lists the rules that decide credit.
 """
 
 from answers.comparison import earnable, is_equivalent

@@ -43,10 +43,7 @@ def earnable(gold: str | float) -> bool:
 
 
 def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
-    """Whether two answers are equal; if one is unreadable, whether they have the same tokens.
-
-    The base may be omitted: 204 is right for 204_5, but 54 is not.
-    """
+    """Whether two answers are equal. Unreadable ones have equal tokens, or 204 stands for 204_5."""
     p, g = normalise(prediction), normalise(gold)
     try:
         trees = [parse(p), parse(g)]
@@ -108,10 +105,7 @@ class Judge(Evaluator):
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
-                are_values = all(side[0] in VALUES for side in ps + gs)
-                return are_values and self.proportional(("-", *ps), ("-", *gs))
-            if is_label(ps[0]) and is_label(gs[0]) and ps[0] != gs[0]:
-                return False
+                return self.proportional(("-", *ps), ("-", *gs))
         p = self.stated(ps, may_be_sum=True)
         g = self.stated(gs, may_be_sum=False)
         return p is not None and g is not None and self.same(p, g)

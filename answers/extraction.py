@@ -5,7 +5,7 @@ from collections import deque
 
 from . import units
 from .comparison import same_answer
-from .latex import FUNCTIONS, MAX_CHARS, PLAIN, closing_brace
+from .latex import MAX_CHARS, closing_brace
 from .thoughts import without_thoughts
 from .values import BUDGET
 
@@ -16,7 +16,6 @@ PART = BUDGET // 32  # of the operations of a comparison, for each comparison in
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 AFTER = 400  # characters read after a box or a statement
 BEFORE = 80  # characters read before one
-GAP = 120  # characters at most between two boxes of one answer
 
 
 # {heading: {words: a case}}: what may stand beside an answer
@@ -69,8 +68,7 @@ WITHDRAWN = re.compile(
 )
 DOUBTED = re.compile(BEGIN + phrases("doubts"))
 SETTLED = re.compile(rf"(?i)\W*{phrases('settles')}")
-# Another result, as in "However, the endpoints are excluded, so the count is 80", "= 80", "80" or
-# "So there are 80 points".
+# Another result: "However, one is excluded, so the count is 80", "= 80", "So there are 80 points".
 RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
     rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
@@ -99,26 +97,18 @@ RESULT = re.compile(rf"(?:{FORMULA.pattern}|(?:^|(?<=[\s:=]))({NUMBER}))(?:\s({N
 CONCLUSION = re.compile(r",\s(?:and\s)?so\s|(?:^|\s)(?:[Ss]ince|As)\s.{1,300},\s")
 # A number before a result, unless it only counts things: "6 erasers and 8 pencils cost".
 OTHER = re.compile(rf"=|{phrases('leads')}[\s:$]*\d|\d(?![\d,.]*\s[a-zA-Z]{{3}})")
-REASON = re.compile(r",?\s(?:because|since)\s")
 # Words behind a result without another result: "72, which is the total", "72 altogether in May".
 CLAUSE = re.compile(
     rf"(?:\s?[,;:(—–]\s?|\s-\s|(?<!\bor)\s(?=(?i:{phrases('trails')})))"
     r"(?!(?:by )?which (?:we|s?he|they)\b|times)(?:[a-zA-Z]{2,}|[aAI]\s)[a-zA-Z,;:'’()\s-]{0,300}$"
 )
-NAME = "|".join(sorted([*PLAIN, *FUNCTIONS, "abs"], key=len, reverse=True))
-MATHEMATICS = re.compile(
-    rf"[^a-zA-Z]{{0,99}}(?:(?:\\[a-z]+|(?<!\\)(?:{NAME}|[a-z]))(?![a-zA-Z])"
-    r"[^a-zA-Z]{0,99}){0,40}"
-)
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
-    r"""The final answer as the response spells it, or None. After the last </think>, the first of:
+    r"""The final answer behind the last thought, as the response spells it, or None.
 
-    1. the content of <answer>, if no box stands behind it;
-    2. the last \boxed{} or \fbox{}, with its parts: "1, 2" for "$\boxed{1}$ and $\boxed{2}$";
-    3. the result after the last "answer is" or "Final answer";
-    4. the result of the last sentence, unless the response was `truncated`.
+    <answer> or the last box, whichever is later; else what stands behind the last "answer is"; else
+    the result of the last sentence, unless the response was `truncated`.
     """
     response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
     found = boxes(response)
@@ -129,21 +119,22 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     if tagged:
         answer = tagged[-1][1].strip()
         is_kept = not is_withdrawn(answer, response[tagged[-1].end() :][:AFTER])
-        return (last_result(answer) or answer) if is_kept else None
+        return (result(answer) or only_number(answer)) if is_kept else None
     if found:
         return boxed_answer(response, found)
     tail = TAG.sub(" ", BOLD.sub("", response[-TAIL:]))
     statements = list(STATED.finditer(tail))
     if not statements:
-        return None if truncated else last_result(tail)
+        return None if truncated else result(tail)
     before = SENTENCE_END.split(tail[: statements[-1].start()])[-1]
     stated = tail[statements[-1].end() :].lstrip(" \t\n\r*_:#=")[:AFTER]
     sentence, *rest = SENTENCE_END.split(stated)
     is_complete = rest or not truncated or sentence.endswith("$")
     if SUPPOSED.search(before[-30:]) or not is_complete:
         return None
-    answer = statement(REASON.split(sentence)[0].strip())
-    return None if answer is None or is_withdrawn(answer, "\n".join(rest)) else answer
+    sentence = without_clause(re.split(r",?\s(?:because|since)\s", sentence)[0].strip())
+    answer = result(sentence) or sentence
+    return None if is_withdrawn(answer, "\n".join(rest)) else answer
 
 
 def boxes(response: str) -> list[tuple[int, int, str]] | None:
@@ -192,7 +183,7 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
     gap = NAMED.sub("", response[box[1] : start])
     if any(part.search(before) and part.search(gap) for part in PARTS):
         return False
-    return len(gap) > GAP or any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
+    return any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
 
 
 def is_withdrawn(answer: str, after: str) -> bool:
@@ -210,13 +201,6 @@ def is_withdrawn(answer: str, after: str) -> bool:
     return is_doubted
 
 
-def statement(text: str) -> str | None:
-    """The answer that a text behind "answer is" states: a result, a word or mathematics."""
-    text = without_clause(text)
-    is_answer = text and (MATHEMATICS.fullmatch(text) or text.lower() in units.WORDS["answers"])
-    return result(text) or (text if is_answer else None)
-
-
 def without_clause(sentence: str) -> str:
     """A sentence without the words behind its result, unless they may change or withdraw it."""
     clause = CLAUSE.search(sentence)
@@ -228,17 +212,21 @@ def without_clause(sentence: str) -> str:
     return before if units.is_harmless(words) and not is_unit else sentence
 
 
-def last_result(text: str) -> str | None:
-    return result(SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1])
+def only_number(text: str) -> str:
+    """The number of a sentence that has no other, "The bike will cost $320.", or else the text."""
+    numbers = re.findall(rf"(?<!\S){NUMBER}(?![^\s.])", SENTENCE_END.split(text.rstrip("\n. "))[-1])
+    is_sentence = re.search("[a-z]{3} ", text) and units.is_harmless(text)
+    return numbers[0] if len(numbers) == 1 and is_sentence else text
 
 
-def result(sentence: str) -> str | None:
-    """The formula or number that ends a sentence, if words introduce it as a result.
+def result(text: str) -> str | None:
+    """The formula or number that ends a text, if words of its sentence introduce it as a result.
 
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
+    sentence = SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1]
     sentence = without_clause(sentence.strip(" :,"))
-    sentence = SUM.sub(r"\1", CONCLUSION.split(sentence)[-1])
+    sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1])
     found = RESULT.search(sentence)
     if not found:
         return None

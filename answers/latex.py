@@ -76,8 +76,8 @@ def rewritten(answer: str) -> str:
 TOKEN = re.compile(
     r"(?P<gap>[\s~$]+|\\(?:text)?color\s?\{[^{}]{1,20}\}|\\[hv]space\*?\s?\{[^{}]{1,20}\})"
     # 1{,}234, 1 234; 6.02e23; 12, 12., 1.5, .5
-    r"|(?P<number>[1-9]\d{0,2}(?:(?:(?:\{,\}|,\\!)\s?|\\[,! ]|[ ~])\d{3}){1,30}(?![\d/])(?! \d)"
-    r"(?:\.\d+)?"
+    r"|(?P<number>[1-9]\d{0,2}(?:(?:(?:\{,\}|,\\!|\\!,)\s?|\\[,! ]|[ ~])\d{3}){1,30}"
+    r"(?![\d/])(?! \d)(?:\.\d+)?"
     r"|(?:\d+\.\d+|\d+)[eE][-+]?\d{1,3}(?![\w.])|\d+\.?\d*|\.\d+)"
     r"|\\text\s?\{(?P<text>[^{}]{0,300})\}"
     r"|(?P<word>[a-zA-Z]+)"
@@ -144,11 +144,8 @@ def is_text(token: str) -> bool:
 
 
 def separated(tokens: list[str]) -> list[str]:
-    """The tokens with one separator between members, and none at the ends.
-
-    Between inequalities, "and" means that both hold; elsewhere it separates members of a list.
-    """
-    joint = "∧" if INEQUALITIES.intersection(tokens) else ","
+    """The tokens with one separator between members, and none at the ends."""
+    joint = "∧" if INEQUALITIES.intersection(tokens) else ","  # x > 1 and x < 5 hold together
     result = []
     for token in tokens:
         token = joint if token == "and" else token
@@ -162,6 +159,9 @@ def separated(tokens: list[str]) -> list[str]:
 
 
 def without_introduction(tokens: list[str]) -> list[str]:
-    """The answer in "The area is 5"."""
-    is_led = len(tokens) > 1 and is_text(tokens[0]) and tokens[1] not in "=<>≤≥≠^/"
-    return separated(tokens[1:]) if is_led and units.introduces(tokens[0][6:-1]) else tokens
+    """The answer in "The area is 5" and in "So 5", without the words before it."""
+    if len(tokens) < 2 or not is_text(tokens[0]) or tokens[1] in "=<>≤≥≠^/":
+        return tokens
+    text = tokens[0][6:-1]
+    is_led = text.rpartition(" ")[2].lower() in units.WORDS["introductions"] or text[-1] == ":"
+    return separated(tokens[1:]) if is_led and units.names_a_quantity(text) else tokens

@@ -7,7 +7,7 @@ from .thoughts import without_thoughts
 
 # A letter with what may enclose it, but no formula, no "A or B" and no beginning of a sentence.
 LETTER = (
-    r"(?:[\s*_$({\[\"]|\\(?:text|math)[a-z]{0,6}\b|\\boxed\b){0,9}([A-J])(?![\w'’-])"
+    r"(?:[\s*_$({\[\"]|\\\(|\\(?:text|math)[a-z]{0,6}\b|\\boxed\b){0,9}([A-J])(?![\w'’-])"
     r"(?!\s*(?:[=+/^]|,?\s?(?:or|and|\\text\{\s?(?:or|and))\b|,\s?[A-J]\b))"
     r"(?!(?<=[AI])\s+(?!because|since|as\b)[a-z])"
 )
@@ -33,12 +33,20 @@ STATED_LETTERS = (  # "The answer must be (A)"; "A is the correct answer"; "I ch
     re.compile(rf"(?i:answer|choice|option){LETTER}"),
     re.compile(r"(?<![\w)])\(([A-J])\)"),
 )
+DOUBT = re.compile(
+    r"(?i)[.!?,;\n](?:\s{0,3}(?:no|wait|hmm+|actually|sorry|oops|correction)[,:.!—…]+)+"
+)
 LETTER_LINE = re.compile(r"(?m)^[\s*$\[]{0,5}\(?([A-J])(?:[.):]{1,2}\**(?:\s.*)?|[*$\]]*)\s{0,5}$")
 
 
 def choice(response: str) -> str | None:
-    """The letter A-J of a multiple-choice response: in its last box, else the last one stated."""
-    response = without_thoughts(response)
+    """The letter A-J of a multiple-choice response: behind its last "Wait, " if it can."""
+    parts = DOUBT.split(without_thoughts(response))
+    return next(filter(None, map(letter, reversed(parts))), None)
+
+
+def letter(response: str) -> str | None:
+    """The letter in the last box, else the last one stated."""
     found = boxes(response)
     boxed = IN_BOX.match(found[-1][2]) if found else None
     if boxed:

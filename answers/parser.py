@@ -31,7 +31,6 @@ KINDS |= {r"\abs": "absolute", r"\floor": "floor", r"\ceil": "ceil"}
 MATRIX = re.compile(r"\\begin\{(?:[bpB]?matrix|array)\}")  # the others are determinants
 CONSTANTS = "eiπ∞"
 APPLIED = frozenset("fghuvwyFGHPQTIE")  # functions before a bracket: f(x+1), but x(x+1)
-CURRENCIES = ("USD", "EUR", "GBP", "JPY")
 
 ZERO = ("number", Fraction(0), 0)
 ONE = ("number", Fraction(1), 0)
@@ -117,8 +116,7 @@ class Parser:
         r"""An implicit product, or the mixed number 1\frac{2}{3}."""
         token = self.peek()
         is_whole = left[0] == "number" and self.last.isdecimal()
-        is_power = self.last.isalpha() and self.peek(2) == "^"  # n2^n
-        if left[0] == "text" or (token[0].isdecimal() and self.last not in ")!" and not is_power):
+        if left[0] == "text" or (token[0].isdecimal() and self.last not in ")!"):
             raise Unreadable  # "not 5", x 2, 1 2
         right = self.read(BESIDE)
         is_mixed = token == r"\frac" and is_whole and right[0] == "/"
@@ -196,7 +194,7 @@ class Parser:
         if is_letter(token):
             return self.name(token)
         if is_text(token):
-            if token[6:-1] in CURRENCIES:
+            if token[6:-1] in units.WORDS["currencies"]:
                 return ("quantity", self.read(PRODUCT), token[6:-1])
             return ("text", *units.words_of(token[6:-1]))
         raise Unreadable
@@ -213,8 +211,7 @@ class Parser:
         """A group, an absolute value, a set, a tuple or an interval."""
         outer = self.bars
         self.bars = 1 if opening == "|" else 0
-        is_empty = opening != "|" and self.peek() in CLOSING[opening]
-        inside = ("list",) if is_empty else self.read(END)
+        inside = self.read(END)
         closing = self.take(CLOSING[opening])
         self.bars = outer
         members = inside[1:] if inside[0] == "list" else (inside,)
@@ -240,9 +237,6 @@ class Parser:
         self.in_angle = outer
         if not has_brackets and inside[0] in ("*", "constant") and self.peek() == "/":
             raise Unreadable  # \sin 2\pi/3 has two readings
-        if power == ("number", -1, 0):
-            function = "arc" + function
-            power = None
         result = ("call", "ln" if function in ("log", "lg") else function, inside)
         if base or function == "lg":
             result = ("/", result, ("call", "ln", base or ("number", Fraction(10), 0)))

@@ -1,22 +1,20 @@
 """The tags between which a model thinks. What stands there is no answer and no program."""
 
 import re
-from collections import deque
 
 # <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK];
 # <|channel>thought, <channel|>; <|channel|>analysis, <|channel|>final; <|inner_prefix|> (Apertus).
 # A group is what closes a thought.
 TAG = re.compile(
     r"[<◁](?=[/|\w])(/)?\|?(?i:(?:\w{1,9}:)?(?:begin_of_|start_|(end_(?:of_)?))?"
-    r"(?:think(?:ing)?|thoughts?|reasoning))\|?[>▷]|\[(/)?THINK\]"
+    r"(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad))\|?[>▷]|\[(/)?THINK\]"
     r"|<\|channel>\w*|<(channel)\|>|<\|channel\|>(?:(final)|\w*)|<\|inner_(?:prefix|(suffix))\|>"
 )
 
 
 def last_tag(text: str) -> re.Match | None:
     """The last tag of thought in a text; any of its groups is set if it closes the thought."""
-    tags = deque(TAG.finditer(text), maxlen=1)
-    return tags[0] if tags else None
+    return max(TAG.finditer(text), key=re.Match.start, default=None)
 
 
 def without_thoughts(response: str) -> str:

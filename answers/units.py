@@ -78,19 +78,12 @@ def is_counted(text: str) -> bool:
 def names_a_quantity(text: str) -> bool:
     r"""Whether a text names a quantity: \text{Area} = 5, but not \text{not} = 5."""
     words = words_of(text.rstrip(" :"))
-    is_short = 0 < len(words) <= MAX_WORDS
-    if not is_short or OPERATION.search(text) or words[0].lower() in WORDS["answers"]:
+    if not words or OPERATION.search(text) or words[0].lower() in WORDS["answers"]:
         return False
     return all(
         len(word) == 1 or word.isupper() or known(word) or word.lower() in IN_LABELS
         for word in words
     )
-
-
-def introduces(text: str) -> bool:
-    """Whether a text before an answer says nothing about it: "The number of ways is", "So"."""
-    last = text.rpartition(" ")[2].lower()
-    return (last in WORDS["introductions"] or text.endswith(":")) and names_a_quantity(text)
 
 
 def is_word(letters: str) -> bool:

@@ -28,6 +28,8 @@ POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
+SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of values
+COMMON = math.lcm(*range(1, 61)) * 10**9  # a multiple of most numbers under a floor
 
 
 def checked(a, scale=0):
@@ -175,11 +177,10 @@ class Evaluator:
     """Compares expressions of two answers, `trees`, within one budget."""
 
     def __init__(self, trees: list[tuple], seed: str = "", budget: int = BUDGET):
-        self.trees = trees
-        self.seed = seed
         self.budget = budget
         self.is_real = False  # whether a complex value counts as undefined
-        self.draw = None  # the random numbers, once a name needs them
+        self.draw = random.Random(ascii(trees) + seed)
+        self.sizes = self.draw.sample(SIZES, len(SIZES))
         self.drawn = {}  # point -> {name: value}
 
     def pay(self, operations: int) -> None:
@@ -188,43 +189,22 @@ class Evaluator:
             raise Unreadable
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name: by turns below 1, a small integer, a number of any size, and a
-        multiple of a number in the answers, where a floor may change.
-        """
+        """The value of a name, by turns below 1, small, of any size, or at a multiple of COMMON."""
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:
             return drawn[name]
-        if not self.draw:
-            self.draw = random.Random(ascii(self.trees) + self.seed)
-            self.steps = self.numbers()
-            sizes = (2, 10, 4 * self.steps[0], 10**9, 10**40)
-            self.sizes = self.draw.sample([sign * size for size in sizes for sign in (1, -1)], 10)
-
         turn, kind = divmod(point, 4)
         part = Fraction(self.draw.randint(1, 96), 97)
-        large = self.sizes[(point + ord(name[-1])) % 10] * (1 + part) / 2
-        value = (part, Fraction(self.draw.randint(1, 9)), large, large)[kind]
-        if kind == 0 and turn % 2 and self.draw.random() < 0.5:
-            value = -part
-        if kind == 3:
-            step = self.steps[turn // 2 % len(self.steps)]
-            value = step * round(value / step) - turn % 2
+        small = Fraction(self.draw.randint(1, 9))
+        large = self.sizes[(turn + ord(name[-1])) % len(SIZES)] * (1 + part) / 2
+        sign = self.draw.choice((1, -1)) if turn % 2 else 1
+        value = (sign * part, small, large, sign * small * COMMON - turn % 2)[kind]
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
         while value in drawn.values():
             value += self.draw.randint(1, 5)
         drawn[name] = value
         return value
-
-    def numbers(self) -> list[Fraction]:
-        """The sizes of numbers and powers in the answers, rounded if irrational; largest first."""
-        found = set()
-        for node in (node for tree in self.trees for node in walk(tree)):
-            if node[0] in ("number", "^", "!") and not names(node):
-                value = self.at(node, 0)
-                if isinstance(value, Fraction | mp.mpf):
-                    found.add(abs(value) if isinstance(value, Fraction) else int(abs(value)))
-        return sorted(map(Fraction, found - {0, 1} or {2}), reverse=True)
 
     def value(self, node: tuple, point: int):
         """The value of an expression at a point. Raises Undefined, or Unreadable without budget."""
@@ -237,9 +217,6 @@ class Evaluator:
             return CONSTANTS[node[1]]
         if kind not in VALUES:
             raise Unreadable
-        if kind == "^" and node[1] == ("constant", "e"):
-            kind = "call"
-            node = ("call", "exp", node[2])
         arguments = [self.value(child, point) for child in node[1:] if isinstance(child, tuple)]
         if kind == "function":  # a random value, the same for equal arguments
             texts = [mp.nstr(approximate(argument), 50) for argument in arguments]

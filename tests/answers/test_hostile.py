@@ -102,7 +102,7 @@ TOKENS = r"""
 def test_random_tokens_and_characters_never_raise():
     draw = random.Random(0)
     tokens = [*TOKENS.split(), " "]
-    for _ in range(3_000):
+    for _ in range(1_000):
         a = "".join(draw.choices(tokens, k=draw.randint(1, 30)))
         b = "".join(draw.choices(tokens, k=draw.randint(1, 30)))
         assert reward(boxed(a), b) in (0.0, 1.0)
