@@ -1,7 +1,7 @@
 """Helpers for the notebooks: pictures, graded exercises, tokens of the toy and of a real model.
 
 Importing this file adds the repository to the path, so a notebook imports from here first.
-Shapes: B responses, N packed response tokens, H hidden size, D parameters.
+Shapes: B responses, N packed response tokens, H hidden size.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from copy import deepcopy
 from importlib import import_module
 from operator import call
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -57,41 +57,40 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None: all.
     """
-    fault = ""
     try:
         for case in [()] if cases is None else cases:
             found, right = answer, expected
             if cases is not None:
-                right = run(expected, *case)
+                right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use, expected):
-                    found = untouched(run, answer, *case)
+                    found = run(answer, *given)
+                if not same(case, given):
+                    raise ValueError("it overwrites its argument, which others need: make a copy")
             if found is None:
                 print("not yet")
                 return None
-            fault = difference(found, right, tolerance)
-            if fault:
-                break
-    except ValueError as error:
-        fault = str(error)
-    print(f"not right: {fault}. {hint}" if fault else "right")
-    return not fault
+            compare(found, right, tolerance)
+    except ValueError as fault:
+        print(f"not right: {fault}. {hint}")
+        return False
+    print("right")
+    return True
 
 
 @contextmanager
-def closed(may_use, reference):
+def closed(may_use, reference: Callable):
     """Inside, the functions that would answer an exercise raise ValueError, under any name."""
 
     def refuse(*arguments, **named):
         raise ValueError("it calls a function that does this already; write that part yourself")
 
-    things = [reference, minimal.temperatures, *PIECES.values()]
+    functions = {reference, *PIECES.values()}
     for name in ANSWERS:
-        things += [x for x in vars(import_module(name)).values() if x.__class__ is FunctionType]
-    functions = {inspect.unwrap(x) for x in things if callable(x)}
-    codes = {x: x.__code__ for x in functions if x.__module__ in (*ANSWERS, "minimal", "__main__")}
-    for function, code in codes.items():
-        if function.__name__ not in may_use and not code.co_freevars:
-            function.__code__ = refuse.__code__
+        functions |= {x for x in vars(import_module(name)).values() if inspect.isfunction(x)}
+    inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
+    codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "minimal", "__main__")}
+    for function in codes:
+        function.__code__ = refuse.__code__
     try:
         yield
     finally:
@@ -99,22 +98,11 @@ def closed(may_use, reference):
             function.__code__ = code
 
 
-def untouched(function: Callable, *arguments):
-    """function(*arguments), on copies. Raises ValueError if the function changes one of them."""
-    given = deepcopy(arguments)
-    found = function(*given)
-    if not same(arguments, given):
-        raise ValueError("it overwrites its argument, which others still need: make a copy")
-    return found
-
-
 def same(old, new) -> bool:
-    """Whether tensors, words, and lists and tuples of them, are equal; others always are."""
-    if isinstance(old, torch.Tensor):
-        return torch.equal(old, new)
+    """Whether tensors, lists and tuples, and what else is in these, are equal."""
     if isinstance(old, list | tuple):
         return len(old) == len(new) and all(map(same, old, new))
-    return not isinstance(old, str) or old == new
+    return torch.equal(old, new) if isinstance(old, torch.Tensor) else old == new
 
 
 def numbers(answer) -> np.ndarray:
@@ -124,36 +112,21 @@ def numbers(answer) -> np.ndarray:
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
-def difference(answer, expected, tolerance: float) -> str:
-    """What distinguishes an answer from the expected numbers; '' if they agree."""
+def compare(answer, expected, tolerance: float) -> None:
+    """Raises ValueError, with what distinguishes them, unless the answer is as expected."""
     found, expected = numbers(answer), numbers(expected)
     if found.shape != expected.shape:
-        return f"shape {found.shape} where {expected.shape} is expected"
+        raise ValueError(f"shape {found.shape} where {expected.shape} is expected")
     allowed = tolerance * max(1.0, np.abs(expected).max(initial=0))
-    if (np.abs(found - expected) <= allowed).all():  # a NaN is not right
-        return ""
-    return f"your numbers lie from {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}"
-
-
-def weights_of(weigh: Callable, tokens: "Tokens") -> torch.Tensor | None:
-    """ρ [N] = weigh(tokens): None for a stub. Raises ValueError unless ρ can be trained with."""
-    rho, N = untouched(weigh, tokens), len(tokens.token)
-    if rho is None:
-        return None
-    rho = torch.as_tensor(numbers(rho)).float()
-    if rho.shape != (N,):
-        raise ValueError(f"got shape {tuple(rho.shape)}; return a weight for each of {N} tokens")
-    if not (rho >= 0).all():
-        raise ValueError("a weight is negative or NaN: its token would move to the other side")
-    if not abs(rho.mean() - 1) < 1e-3:
-        raise ValueError(f"the mean weight is {rho.mean():.3g}, not 1: divide by the mean")
-    return rho
+    if not (np.abs(found - expected) <= allowed).all():  # a NaN is not right
+        raise ValueError(f"yours: {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}")
 
 
 COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a hosted notebook, a folder that stays
 MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
 NAMES = "group_advantages inverse_cdf centroids token_gradient_proxy margins token_weights"
-PIECES = {name: getattr(minimal, name) for name in [*NAMES.split(), "train_step"]}
+NAMES += " temperatures train_step"  # `temperatures` is a part of `token_weights`
+PIECES = {name: getattr(minimal, name) for name in NAMES.split()}
 BAR = "\n\n# ---- "
 IMPORTS = "import minimal\nimport numpy as np\nimport torch\n\n\n"
 
@@ -166,7 +139,6 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool |
     inner = inspect.unwrap(yours)
     name = next(name for name in PIECES if inner.__globals__.get(name) is yours)
     may_use = [*list(PIECES)[: list(PIECES).index(name)], "token_outputs", "clipped_surrogate"]
-    may_use += ["temperatures"] if name == "train_step" else []  # token_weights calls it
     with patch.object(minimal, name, PIECES[name]):  # not an earlier answer
         right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
     if not right:
@@ -254,19 +226,8 @@ def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None)
     tokens = Tokens(token, length, A, logprob, -(logp.exp() * logp).sum(dim=1), hidden)
     asked = [problems[i] for i in chosen for _ in range(G)]
     responses = zip(asked, token.split(length.tolist()), strict=True)
-    marks = [toy.decisive(problem["problem"], ids) for problem, ids in responses]
-    found = {"rollouts": rollouts, "tokens": tokens, "problems": asked}
-    return SimpleNamespace(**found, decisive=torch.cat(marks))
-
-
-def gradients(lm, rollouts: minimal.Rollouts, weights: torch.Tensor) -> torch.Tensor:
-    """∇ Σ w log π over all parameters, for each row of weights [rows, N]: [rows, D]."""
-    logprob, _ = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
-    rows = []
-    for w in weights:
-        parts = torch.autograd.grad(w @ logprob, list(lm.parameters()), retain_graph=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(rows)
+    decisive = torch.cat([toy.decisive(problem["problem"], ids) for problem, ids in responses])
+    return SimpleNamespace(rollouts=rollouts, tokens=tokens, problems=asked, decisive=decisive)
 
 
 def blackboard() -> SimpleNamespace:

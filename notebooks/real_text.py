@@ -39,8 +39,8 @@ def main(run: str, about: str, values: str = "") -> None:
     batch = torch.load(Path(run) / "batch.pt", weights_only=False)
     kept = chosen(batch)
     length = batch["length"]
-    of_token = torch.arange(len(length)).repeat_interleave(length)
-    some = torch.isin(of_token, torch.tensor(kept))  # [N] the tokens of the kept responses
+    is_kept = torch.isin(torch.arange(len(length)), torch.tensor(kept))  # [B]
+    some = is_kept.repeat_interleave(length)  # [N]
     table = {name: batch[name][some].numpy() for name in ("advantage", "logprob", "entropy")}
     table["hidden"] = batch["hidden"][some].half().numpy()
     table["words"] = np.array(batch["texts"])[some.numpy()]
