@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.credit import coefficients, proxies, sampled_batch
+from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
 from infra.ranks import computation_dtype
@@ -72,11 +73,16 @@ def branches(args) -> None:
     for i in chosen_responses(batch):
         texts = batch["texts"][first[i] : first[i] + int(batch["length"][i])]
         wanted += [(i, start) for start in starts_of_segments(texts)]
-    known = {(int(x["response"]), int(x["start"])) for x in read_csv(path, model)}
+    known = {(int(x["response"]), int(x["start"])) for x in lines_of(path, model)}
     missing = [point for point in wanted if point not in known]
     if missing:
         measure(path, cfg, model, batch, missing)
-    print_rules(batch, read_csv(path, model))
+    print_rules(batch, lines_of(path, model))
+
+
+def lines_of(path: Path, model: str) -> list[dict]:
+    """The CSV's lines of one model."""
+    return [line for line in read_csv(path, COLUMNS) if line["model"] == model]
 
 
 def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
@@ -112,6 +118,7 @@ def rules_of(batch: dict) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return {
         "delta": coefficients(batch, v["delta"], 1, False),
+        "delta, K = 0": coefficients(batch, v["delta"], 0, False),
         "scalar": coefficients(batch, v["scalar"], 1, False),
         "topk": coefficients(batch, v["topk"], 1, False),
         "sure tokens up": -surprise,
@@ -165,9 +172,12 @@ def print_rules(batch: dict, lines: list[dict]) -> None:
         cells = []
         for name in rules:
             weights = np.array([segment[name] for segment in own])
-            values = [auc_of_credit(weights[index], credit[index]) for index in resampled]
-            low, high = np.nanquantile(values, [0.025, 0.975])
-            cells.append([name, f"{auc_of_credit(weights, credit):.2f} ({low:.2f} to {high:.2f})"])
+            row = [name]
+            for statistic in (auc_of_credit, spearman):
+                values = [statistic(weights[index], credit[index]) for index in resampled]
+                low, high = np.nanquantile(values, [0.025, 0.975])
+                row.append(f"{statistic(weights, credit):.2f} ({low:.2f} to {high:.2f})")
+            cells.append(row)
         large = int((credit > LARGE).sum())
         print(f"{side}: {len(names)} responses, {len(own)} segments, {large} with credit")
-        print_table(["rule", "AUC"], cells)
+        print_table(["rule", "AUC", "rank correlation"], cells)

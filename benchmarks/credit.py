@@ -1,15 +1,18 @@
-"""What DelTA gives to the tokens of real text. No training.
+"""What DelTA gives to the tokens of real text, and what these tokens deserved. No training.
 
     python -m benchmarks credit --model FOLDER --data FILE --prompts 64 --group-size 8 ...
+    python -m benchmarks branches <the same flags>
 
-takes the flags of train.py, samples one rollout batch, keeps it in --output-dir, and appends the
-statistics of each rule's weights to the CSV. branches.py measures what the tokens of the same batch
-deserved. Protocol and results: docs/results/real.md.
+Both take the flags of train.py. `credit` samples one rollout batch, keeps it in --output-dir, and
+appends the statistics of each rule's weights to the CSV. `branches` continues prefixes of some of
+these responses: the value V of a prefix is the share of right continuations, and the credit of a
+segment of tokens is the change of V over it. Protocol and results: docs/results/real.md.
 
 Shapes: N response tokens of a batch, H hidden size.
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +27,9 @@ from delta import delta_coefficients
 from grpo import group_advantages
 from infra.log import save_samples
 from infra.progress import Stopwatch
+from infra.ranks import this_device
 from methods import correlation
-from policy import old_log_probabilities
+from policy import TokenOutputs, old_log_probabilities, scaled_head
 
 COLUMNS = ("model", "pool", "rule", "side", "statistic", "value")
 TOP_K = 20
@@ -46,8 +50,8 @@ KINDS = {  # kind of token -> what its text matches, without spaces around it; t
 def sampled_batch(flags: list[str]) -> dict:
     """The rollout batch that the flags describe, from --output-dir if it is there already.
 
-    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H], the texts of
-    tokens [N], lengths [B] and G.
+    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H] (0 where A is
+    0), the texts of tokens [N], lengths [B] and G.
     """
     cfg = parse_config(flags)
     path = Path(cfg.output_dir) / "batch.pt"
@@ -63,24 +67,30 @@ def sampled_batch(flags: list[str]) -> dict:
     )
 
     def features(outputs, head) -> torch.Tensor:
-        top_k = top_k_hidden_gradient(outputs, head, TOP_K)
-        return torch.cat([outputs.hidden, top_k, outputs.mean_p[:, None]], dim=1)  # [n, 2 H + 1]
+        return torch.cat([outputs.hidden, outputs.mean_p[:, None]], dim=1)  # [n, H + 1]
 
     logprob, entropy, rows = old_log_probabilities(run.policy, plan, features)
     tokens = packed(rollouts, advantages, logprob, entropy)
-    found = torch.empty(rows.shape)
+    found = torch.empty(rows.shape, device=this_device())
     for index, part in rows.parts:
-        found[index.cpu()] = part.float().cpu()
-    H = found.shape[1] // 2
-    batch = {
-        "advantage": tokens.advantage.cpu(),
-        "logprob": logprob.cpu(),
-        "entropy": entropy.cpu(),
-        "hidden": found[:, :H],
-        "top_k": found[:, H:-1],
-        "mean_p": found[:, -1],
-        "length": tokens.length.cpu(),
+        found[index] = part.float()
+    hidden, mean_p = found[:, :-1], found[:, -1]
+
+    own = tokens.advantage != 0  # no λ depends on another's v, which costs a product with the head
+    outputs = TokenOutputs(logprob[own], entropy[own], mean_p[own], hidden[own], tokens.token[own])
+    top_k = torch.zeros_like(hidden)
+    head = partial(scaled_head, run.policy.lm, run.policy.temperature)
+    top_k[own] = top_k_hidden_gradient(outputs, head, TOP_K)
+    tensors = {
+        "advantage": tokens.advantage,
+        "logprob": logprob,
+        "entropy": entropy,
+        "hidden": hidden,
+        "top_k": top_k,
+        "mean_p": mean_p,
+        "length": tokens.length,
     }
+    batch = {name: tensor.cpu() for name, tensor in tensors.items()}
     texts = [run.tokenizer.decode([token]) for token in tokens.token.tolist()]
     batch |= {"rollouts": rollouts, "texts": texts, "G": cfg.group_size}
     torch.save(batch, path)
@@ -122,17 +132,28 @@ def kind_of(text: str) -> str:
     return next(kind for kind, form in KINDS.items() if re.fullmatch(form, stripped, re.DOTALL))
 
 
-def explained(lam: torch.Tensor, p: torch.Tensor) -> float:
-    """R² of λ [n] given p, as its mean in 50 bins of equal count, on the half not fitted."""
+def explained(lam: torch.Tensor, p: torch.Tensor, states: torch.Tensor) -> tuple[float, float]:
+    """(R² given p alone, R² given the state alone) of λ [n], each on the half not fitted.
+
+    Given p: the mean in 50 bins of equal count. Given the state: ridge regression on [n, H].
+    """
     half = torch.arange(len(lam)) % 2 == 0
     y = lam.double()
     edges = p[half].double().quantile(torch.linspace(0, 1, 51, dtype=torch.float64)[1:-1])
     bins = torch.bucketize(p.double(), edges)  # [n] 0 to 49
     count = torch.bincount(bins[half], minlength=50)
     total = torch.bincount(bins[half], y[half], minlength=50)
-    fitted = (total / count.clamp(min=1))[bins]
+    by_p = torch.where(count > 0, total / count, y[half].mean())[bins]
+
+    x = states.double() - states[half].double().mean(dim=0)
+    gram = x[half].T @ x[half]
+    ridge = 1e-3 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
+    slope = torch.linalg.solve(gram + ridge, x[half].T @ (y[half] - y[half].mean()))
+    by_state = y[half].mean() + x @ slope
+
     left = (y - y[half].mean())[~half].square().sum()
-    return float(1 - (y - fitted)[~half].square().sum() / left)
+    errors = [(y - fitted)[~half].square().sum() for fitted in (by_p, by_state)]
+    return tuple(float(1 - error / left) for error in errors)
 
 
 def first_order(batch: dict) -> list[tuple]:
@@ -176,14 +197,18 @@ def statistics(batch: dict, lam: torch.Tensor, scalar: torch.Tensor) -> list[tup
     kinds = np.array([kind_of(text) for text in batch["texts"]])
     both = A != 0
     found = [("both", "correlation with scalar", correlation(lam[both], scalar[both]))]
+    alike = (lam > lam[both].median()) == (scalar > scalar[both].median())
+    found.append(("both", "same side of both medians", float(alike[both].float().mean())))
     for name, side in (("A > 0", A > 0), ("A < 0", A < 0)):
         own = lam[side]
+        by_p, by_state = explained(own, p[side], batch["hidden"][side])
         found += [
             (name, "mean weight", float(own.mean())),
             (name, "mean 1 - p", float(1 - p[side].mean())),
             (name, "mass", float((lam * A.abs())[side].sum() / A.abs().sum())),
             (name, "correlation with 1 - p", correlation(own, 1 - p[side])),
-            (name, "R² given p", explained(own, p[side])),
+            (name, "R² given p", by_p),
+            (name, "R² given state", by_state),
         ]
         of_side = kinds[side.numpy()]
         for kind in KINDS:
@@ -198,17 +223,18 @@ def credit(args) -> None:
     path = Path(args.csv)
     if args.flags:
         model = Path(parse_config(args.flags).model).name
-        if not read_csv(path, model):
+        if not [line for line in read_csv(path, COLUMNS) if line["model"] == model]:
             append_csv(path, COLUMNS, measured(model, sampled_batch(args.flags)))
-    for model in dict.fromkeys(line["model"] for line in read_csv(path)):
-        print_tables(model, read_csv(path, model))
+    lines = read_csv(path, COLUMNS)
+    for model in dict.fromkeys(line["model"] for line in lines):
+        print_tables(model, [line for line in lines if line["model"] == model])
 
 
 def measured(model: str, batch: dict) -> list[dict]:
     """The lines of the CSV for one model."""
     v = proxies(batch)
-    rules = [(name, 1, False) for name in v]
-    rules += [("delta", 0, False), ("delta", 2, False), ("delta", 1, True)]
+    rules = [(name, 1, False) for name in v] + [("delta", 0, False), ("delta", 2, False)]
+    rules += [("scalar", 0, False), ("delta", 1, True)]
     R = torch.tensor([response.reward for response in batch["rollouts"]])
     facts = {
         "responses": len(R),

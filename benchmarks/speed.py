@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 import train
 from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
-from infra.errors import Stop, one_line_endings
+from infra.errors import Stop, UserError, one_line_endings
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
 from infra.progress import Stopwatch
@@ -52,7 +52,7 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 
 
 def speed(args) -> None:
-    """Print a table of rates. Raises Stop if a part fails."""
+    """Print a table of rates. Raises UserError; Stop if a part fails."""
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
     parser.add_argument("--grow", action="store_true")
@@ -67,6 +67,8 @@ def speed(args) -> None:
     here = sys.executable
     parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
     if own.peers:
+        if not Path(own.peers).exists():
+            raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
         parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]

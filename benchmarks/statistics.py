@@ -1,4 +1,4 @@
-"""Intervals and tests for paired runs: Student's t and Holm's correction."""
+"""Intervals and tests for paired runs: Student's t, Holm's correction; rank correlation."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -38,10 +38,29 @@ def mean_interval(values: Sequence[float]) -> str:
 
 
 def p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of a paired t-test of zero mean, for at least 2 differences."""
+    """Two-sided p-value of a paired t-test of zero mean, for at least 2 differences.
+
+    If all differences are equal, p is 1 if they are 0, and 0 otherwise.
+    """
     differences = np.asarray(differences, dtype=float)  # [runs]
+    mean = differences.mean()
     error = differences.std(ddof=1) / len(differences) ** 0.5
-    return two_sided_p(differences.mean() / error, len(differences) - 1)
+    if error == 0:
+        return float(mean == 0)
+    return two_sided_p(mean / error, len(differences) - 1)
+
+
+def mid_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 to n; equal values share their mean rank: [n]."""
+    below = (values[:, None] > values).sum(axis=1)
+    alike = (values[:, None] == values).sum(axis=1)
+    return below + (alike + 1) / 2
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+    """The rank correlation of x and y, both [n]."""
+    ranks = [mid_ranks(np.asarray(values, dtype=float)) for values in (x, y)]
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.statistics import holm, mean_interval, p_value
+from infra.errors import UserError
 
 
 def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
@@ -36,13 +37,16 @@ def print_differences(label: str, differences: dict[str, np.ndarray]) -> dict[st
     return corrected
 
 
-def read_csv(path: Path, model: str = "") -> list[dict[str, str]]:
-    """The lines of a CSV, or those of one model; [] if the file is missing."""
-    if not path.exists():
+def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The lines of a CSV; [] if it is missing or empty. Raises UserError for wrong columns."""
+    if not path.exists() or not path.stat().st_size:
         return []
     with open(path, newline="") as file:
-        lines = list(csv.DictReader(file))
-    return [line for line in lines if not model or line["model"] == model]
+        reader = csv.DictReader(file)
+        lines = list(reader)
+    if reader.fieldnames != list(columns):
+        raise UserError(f"{path} does not have the columns {', '.join(columns)}: move it away")
+    return lines
 
 
 def append_csv(path: Path, columns: Sequence[str], lines: list[dict]) -> None:

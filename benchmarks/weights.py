@@ -103,7 +103,7 @@ def weights(args) -> None:
 def runs(path: Path) -> dict[Job, dict]:
     """The lines of the CSV."""
     found = {}
-    for x in read_csv(path):
+    for x in read_csv(path, COLUMNS):
         job = Job(x["setting"], x["row"], float(x["rate"]), int(x["seed"]))
         found[job] = x | {"rewards": [float(number) for number in x["rewards"].split()]}
     return found

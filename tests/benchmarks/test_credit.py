@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from benchmarks import branches, credit
-from benchmarks.tables import read_csv
 from delta import delta_coefficients
 from rollout import random_numbers
 
@@ -36,11 +35,13 @@ def batch():
     }
 
 
-def test_what_p_explains(batch):
-    """Weights that are a function of p, not those that are linear in h."""
+def test_what_p_and_the_state_explain(batch):
+    """Weights that are a function of p are explained by p, linear ones in h by the state."""
     p, h = batch["logprob"].exp(), batch["hidden"]
-    assert credit.explained((p - 0.5).abs(), p) > 0.9
-    assert credit.explained(h @ torch.arange(6.0), p) < 0.1
+    given_p, given_state = credit.explained((p - 0.5).abs(), p, h)
+    assert given_p > 0.9 > 0.1 > given_state
+    given_p, given_state = credit.explained(h @ torch.arange(6.0), p, h)
+    assert given_state > 0.9 > 0.1 > given_p
 
 
 def test_statistics_of_the_scalar_rule_beside_itself(batch):
@@ -138,8 +139,8 @@ def test_values_belong_to_their_prefixes(tmp_path, monkeypatch):
     cfg = SimpleNamespace(model="x", dtype="auto", max_new_tokens=2, temperature=1.0, in_flight=4)
     branches.measure(tmp_path / "v.csv", cfg, "x", {"rollouts": rollouts}, points)
 
-    found = read_csv(tmp_path / "v.csv", "x")
-    assert read_csv(tmp_path / "v.csv", "y") == read_csv(tmp_path / "none.csv") == []
+    assert branches.lines_of(tmp_path / "v.csv", "y") == []
+    found = branches.lines_of(tmp_path / "v.csv", "x")
     values = {(int(x["response"]), int(x["start"])): float(x["value"]) for x in found}
     assert sorted(values) == sorted(points)
     for (i, start), value in values.items():
