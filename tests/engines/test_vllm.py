@@ -179,7 +179,7 @@ def refused(asleep, tmp_path, capsys):
 
 def test_what_vllm_cannot_run_on_a_cpu_is_refused(refused, tmp_path):
     said = refused(toy.base_folder())
-    assert re.search("vLLM cannot run it; .*head_dim=16", said)
+    assert re.search("vLLM cannot run this qwen3; .*head_dim=16", said)
     assert not (tmp_path / "run").exists()
 
 
@@ -188,7 +188,7 @@ def test_qwen3_5_is_refused_by_name(tmp_path):
     start_ranks()
     save_random_model("qwen3_5_text", tmp_path)
     policy, _ = load_policy(tmp_path)
-    with pytest.raises(UserError, match="vLLM cannot run it; drop --engine vllm"):
+    with pytest.raises(UserError, match="vLLM cannot run this qwen3_5_text; drop --engine vllm"):
         VLLMEngine(tmp_path, policy, longest=64, in_flight=4, dtype=torch.float32)
 
 
