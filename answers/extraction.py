@@ -16,6 +16,7 @@ PART = BUDGET // 32  # of the operations of a comparison, for each comparison in
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 AFTER = 400  # characters read after a box or a statement
 BEFORE = 80  # characters read before one
+GAP = 120  # characters at most between two boxes of one answer
 
 
 # {heading: {words: a case}}: what may stand beside an answer
@@ -82,14 +83,14 @@ PARTS = (
     re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
 )
 STATES = re.compile(
-    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')}|['’]s)[\s*$,:]*$|=\s*$"
+    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')}|['’]s)[\s*$,:]*$|=\s*$|。"
 )
 # Answers without a box.
 STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:^)A:(?=.{1,80}$)")
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(
-    r"(?:^|(?<=\s))(\\\(\s?|\$\s?(?=[^$]{1,300}\$(?!\d))|)[-−$(]{0,3}"
+    r"(?:^|(?<![-−+*/×=^<>]\s)(?<=\s))(\\\(\s?|\$\s?(?=[^$]{1,300}\$(?!\d))|)[-−$(]{0,3}"
     r"\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}|x\s?\d){0,200}=\s*"
 )
 # A formula or number at the end of a sentence, with the words behind it.
@@ -183,7 +184,7 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
     gap = NAMED.sub("", response[box[1] : start])
     if any(part.search(before) and part.search(gap) for part in PARTS):
         return False
-    return any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
+    return len(gap) > GAP or any(sign.search(gap) for sign in (WITHDRAWN, DOUBTED, STATES))
 
 
 def is_withdrawn(answer: str, after: str) -> bool:
@@ -214,9 +215,12 @@ def without_clause(sentence: str) -> str:
 
 def only_number(text: str) -> str:
     """The number of a sentence that has no other, "The bike will cost $320.", or else the text."""
-    numbers = re.findall(rf"(?<!\S){NUMBER}(?![^\s.])", SENTENCE_END.split(text.rstrip("\n. "))[-1])
+    sentence = SENTENCE_END.split(text.rstrip("\n. "))[-1]
+    numbers = list(re.finditer(rf"(?<!\S)(?<![-−+*/×=^<>]\s){NUMBER}(?![^\s.])", sentence))
     is_sentence = re.search("[a-z]{3} ", text) and units.is_harmless(text)
-    return numbers[0] if len(numbers) == 1 and is_sentence else text
+    if len(numbers) != 1 or not is_sentence or SUPPOSED.search(sentence[: numbers[0].start()]):
+        return text
+    return numbers[0][0]
 
 
 def result(text: str) -> str | None:

@@ -33,8 +33,9 @@ STATED_LETTERS = (  # "The answer must be (A)"; "A is the correct answer"; "I ch
     re.compile(rf"(?i:answer|choice|option){LETTER}"),
     re.compile(r"(?<![\w)])\(([A-J])\)"),
 )
-DOUBT = re.compile(
-    r"(?i)[.!?,;\n](?:\s{0,3}(?:no|wait|hmm+|actually|sorry|oops|correction)[,:.!—…]+)+"
+DOUBT = re.compile(  # but "No, (A) has the wrong sign" is about another option
+    r"[.!?,;\n](?:\s{0,3}(?i:no|wait|hmm+|actually|sorry|oops|correction)[,:.!—…]+)+"
+    r"(?!\s*(?:\([A-J]\)|[B-HJ])\s(?!is (?:the|right|correct)|must)[a-z])"
 )
 LETTER_LINE = re.compile(r"(?m)^[\s*$\[]{0,5}\(?([A-J])(?:[.):]{1,2}\**(?:\s.*)?|[*$\]]*)\s{0,5}$")
 
