@@ -50,8 +50,8 @@ def main(run: str, about: str, values: str = "") -> None:
     table["problems"] = np.array([rollout.problem["problem"] for rollout in rollouts])
     rows = csv.DictReader(Path(values).read_text().splitlines() if values else [])
     own = [row for row in rows if int(row["response"]) in kept]
-    places = [(kept.index(int(x["response"])), x["start"], x["value"]) for x in own]
-    table["values"] = np.array(places, dtype=np.float32).reshape(-1, 3)
+    places = [(kept.index(int(x["response"])), int(x["start"]), float(x["value"])) for x in own]
+    table["values"] = np.array(sorted(places), dtype=np.float32).reshape(-1, 3)
     np.savez_compressed(FILE, about=f"{about}; {datetime.date.today()}", **table)
     print(f"{FILE}: {len(kept)} responses, {int(some.sum())} tokens, {FILE.stat().st_size:,} bytes")
 

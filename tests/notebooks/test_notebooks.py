@@ -60,14 +60,14 @@ def made_up_batch(path):
     torch.save(batch, path / "batch.pt")
 
 
-def made_and_read(folder, limit):
+def made_and_read(folder, limit, values=""):
     """(the refusal without the file, the loaded file) for the batch in `folder`."""
     sys.path.insert(0, str(folder))
     maker, helpers = import_module("real_text"), import_module("helpers")
     with pytest.raises(SystemExit) as missing:
         helpers.real_text()
     maker.LIMIT = limit
-    maker.main(str(folder), "made up, no licence")
+    maker.main(str(folder), "made up, no licence", values)
     return str(missing.value), helpers.real_text()
 
 
@@ -84,7 +84,9 @@ def copy(tmp_path):
     ("limit", "left_out"), [(10**6, []), (12 * 52, [5]), (12 * 30, [4, 5, 7])], ids=str
 )
 def test_file_has_the_two_shortest_mixed_problems_within_the_limit(copy, limit, left_out):
-    missing, text = forked.call(made_and_read, copy, limit)
+    values = copy / "V.csv"
+    values.write_text("response,start,value\n13,4,0.25\n13,2,0.5\n0,0,1\n12,0,0.75\n")
+    missing, text = forked.call(made_and_read, copy, limit, str(values))
     assert "real_text.npz is missing" in missing and "\n" not in missing
     kept = [i for i in (*range(4, 8), *range(12, 16)) if i not in left_out]
     assert text.problems == [f"problem {i // 4}" for i in kept]
@@ -93,6 +95,8 @@ def test_file_has_the_two_shortest_mixed_problems_within_the_limit(copy, limit, 
     assert text.length.tolist() == of_kept
     assert len(text.words) == len(text.logprob) == len(text.hidden) == sum(of_kept)
     assert "made up, no licence" in text.about
+    one, two = kept.index(12), kept.index(13)
+    assert text.values.tolist() == [[one, 0, 0.75], [two, 2, 0.5], [two, 4, 0.25]]
 
 
 def run_on_made_up_words(copy):
