@@ -204,6 +204,6 @@ def refuse_difference(
     if apart > bound:
         raise UserError(
             f"--model {name}: log-probabilities in {where} differ by {apart:.2g} nats from "
-            f"from_pretrained's (rounding: up to {bound:g}): its architecture has an unknown part, "
-            "so it cannot be used here"
+            f"from_pretrained's (rounding: up to {bound:g}): its architecture has an unknown part "
+            "or its weights are damaged, so it cannot be used here"
         )
