@@ -59,6 +59,8 @@ def draw(groups: dict[str, list], names: list[str], path: Path) -> None:
     """Draw one panel per metric that all runs have, with one thick line per group."""
     runs = [run for of_label in groups.values() for run in of_label]
     names = [name for name in names if all(any(name in row for row in run) for run in runs)]
+    if not names:
+        raise UserError("the runs share no metric that --metrics names")
     across = min(2, len(names))
     down = -(-len(names) // across)
     figure = Figure(figsize=(7, 0.6 + 2.8 * down), layout="constrained")

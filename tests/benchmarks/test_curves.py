@@ -38,5 +38,7 @@ def test_runs_that_differ_in_their_seed_share_a_line(finished, tmp_path, capsys)
     assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
     curves.main([str(folder) for folder in folders])
     assert Image.open(folders[0] / "compared.png").width == 1400
+    absent = [*folders, "--metrics", "eval_greedy"]
+    assert "share no metric that --metrics names" in refusal(curves.main, absent, capsys)
     (folders[1] / "metrics.jsonl").unlink()
     assert "delta-1 has no metrics yet" in refusal(curves.main, folders, capsys)
