@@ -90,7 +90,7 @@ STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(
-    r"(?:^|(?<![-−+*/×=^<>]\s)(?<=\s))(\\\(\s?|\$\s?(?=[^$]{1,300}\$(?!\d))|)[-−$(]{0,3}"
+    r"(?:^|(?<![-−+*/×^<>]\s)(?<=\s))(\\\(\s?|\$\s?(?=[^$]{1,300}\$(?!\d))|)[-−$(]{0,3}"
     r"\d(?:[^=,a-zA-Z]|,\d|[a-zA-Z]{3,}|x\s?\d){0,200}=\s*"
 )
 # A formula or number at the end of a sentence, with the words behind it.
@@ -230,7 +230,7 @@ def result(text: str) -> str | None:
     """
     sentence = SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1]
     sentence = without_clause(sentence.strip(" :,"))
-    sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1])
+    sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1]).replace("= is ", "= ")
     found = RESULT.search(sentence)
     if not found:
         return None
