@@ -17,11 +17,14 @@ from ablations import VARIANTS
 from infra.errors import UserError
 from infra.flags import Parser, flag, of_other_methods, spelled
 from infra.ranks import DTYPES
+from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
+from toy.by_name import SETS
 from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
 PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
+assert len(METHODS) == len(methods.PAPER_METHODS) + len(extensions.OTHER_METHODS), "one name twice"
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
 
 
@@ -153,6 +156,10 @@ def check_flags(cfg: Config, given: dict) -> None:
         useless.append(("method", cfg.method, CLIP))
     if cfg.proxy != "topk":
         useless.append(("proxy", cfg.proxy, ("proxy_topk",)))
+    if cfg.model != "toy":
+        useless.append(("model", cfg.model, ("toy_regime", "toy_noise")))
+    if {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}:
+        useless.append(("data", cfg.data, ("problem_column", "answer_column")))
     for name, value, flags in useless:
         for other in flags:
             if other in given and getattr(cfg, name) == value:
