@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FORKING = ("test_plan.py", "test_ranks.py", "test_run.py", "test_notebooks.py", "test_evaluate.py")
+FORKING = ["test_evaluate.py", "test_plan.py", "test_run.py", "test_ranks.py", "test_notebooks.py"]
 
 
 def pytest_configure(config):
@@ -15,6 +15,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """The tests that need forked.py's server come first, so that with -n 2 one process starts it.
 
-    They are the longest too: short ones fill all cores at the end.
+    They are the longest too, and the longest of them come first: short ones fill all cores at the
+    end.
     """
-    items.sort(key=lambda item: item.path.name not in FORKING)
+    items.sort(key=lambda item: -FORKING.index(item.path.name) if item.path.name in FORKING else 1)

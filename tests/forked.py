@@ -23,7 +23,7 @@ from torch.distributed import run
 ROOT = Path(__file__).parent.parent
 
 SERVER = get_context("forkserver")
-LATE = ["IPython.display", "matplotlib.pyplot", "nbformat", "pytest", "torch.profiler"]
+LATE = ["IPython.display", "matplotlib.pyplot", "pytest", "torch.profiler"]
 SERVER.set_forkserver_preload([*LATE, "torch.distributed.run", "evaluate", "toy", "train"])
 
 
