@@ -89,9 +89,9 @@ def closed(may_use, reference: Callable):
         functions |= {x for x in vars(import_module(name)).values() if inspect.isfunction(x)}
     inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
     codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "minimal", "__main__")}
-    for function in codes:
-        function.__code__ = refuse.__code__
     try:
+        for function in codes:
+            function.__code__ = refuse.__code__
         yield
     finally:
         for function, code in codes.items():
