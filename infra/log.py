@@ -80,10 +80,7 @@ def report(run) -> None:
 
 
 def rollout_metrics(rollouts: list, tokens) -> dict:
-    """The metrics of a rollout batch, at θ_old; docs/running.md explains each.
-
-    rollouts: B batch.Rollouts with rewards. tokens: their batch.TokenBatch.
-    """
+    """The metrics of B batch.Rollouts with rewards, and of their batch.TokenBatch, at θ_old."""
     return {
         "reward": sum(response.reward for response in rollouts) / len(rollouts),
         "entropy": float(tokens.entropy.mean()),
