@@ -146,7 +146,7 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
     assert ranges == [(0.2, 0.28, 10.0), (0.2, 0.2, 10.0), (0.2, 0.5, 10.0)]
 
 
-REFUSED = ["--method sapo", "--method dr_grpo", "--delta-variant fixed_gamma", "--clip-high 1"]
+REFUSED = ["--method sapo", "--method dr_grpo", "--delta-variant fixed_gamma"]
 
 
 @pytest.mark.parametrize("flags", REFUSED)
