@@ -23,7 +23,7 @@ import minimal
 import train
 from batch import Rollout, plan_mini_batches
 from infra import sampler
-from infra.folder import write_lines
+from infra.folder import UNFINISHED, write_lines
 from infra.model_files import locate
 from infra.problems import load_problems
 from infra.run import export
@@ -210,7 +210,7 @@ def test_a_kill_and_a_full_disk_while_a_checkpoint_is_written_lose_nothing(whole
     folder = tmp_path / "cut"
     command = [SCRIPT, *flags(data, folder, steps=2)]
     last = whole / "checkpoint-000002/__0_0.distcp"
-    unfinished = folder / "being-written/new" / last.name
+    unfinished = folder / UNFINISHED / last.name
 
     def half_of_the_last() -> bool:
         return (folder / "checkpoint-000001").exists() and size(unfinished) > size(last) / 2
