@@ -83,7 +83,8 @@ PARTS = (
     re.compile(r"(?:^|\. )The \w+ is[\s$]*$"),
 )
 STATES = re.compile(
-    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|(?i:{phrases('leads')}|['’]s)[\s*$,:\\\[]*$|=\s*$|。"
+    rf"(?<![\\a-zA-Z])(?!Or\b|And\b)[A-Z][a-zA-Z]|。"
+    rf"|(?i:{phrases('leads')}|['’]s)[\s*$,:\\\[]*$|=\s*$"
 )
 # Answers without a box.
 STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:^)A:(?=.{1,80}$)")

@@ -74,3 +74,16 @@ def test_advantages_and_surrogate_are_those_of_grpo():
     for A in (ours, torch.ones(80), -torch.ones(80)):
         surrogate = minimal.clipped_surrogate(old + log_ratio, old, A)
         assert torch.equal(surrogate, grpo.clipped_surrogate(old + log_ratio, old, A))
+
+
+def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan(monkeypatch):
+    monkeypatch.setattr(minimal, "MAX_NEW_TOKENS", 8)
+    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+    before = [p.detach().clone() for p in lm.parameters()]
+    rollouts = minimal.sample(lm, tokenizer, toy.problems(16, seed=1), range(16), 8, seed=0)
+    optimizer = torch.optim.AdamW(lm.parameters())
+    rollouts = rollouts._replace(rewards=torch.ones(128))
+    metrics, A, weight = minimal.train_step(lm, optimizer, rollouts, "delta")
+    assert metrics == {"reward": 1.0, "loss": 0.0, "grad_norm": 0.0}
+    assert not A.any() and torch.equal(weight, torch.ones_like(weight))
+    assert all(torch.equal(a, b) for a, b in zip(before, lm.parameters(), strict=True))

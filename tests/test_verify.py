@@ -15,7 +15,7 @@ MISSED = {
     "examination": 15,
     "golds": 4,
     "contest": 14,
-    "classes": 640,  # 662 of all
+    "classes": 620,  # 662 of all
 }
 FALSE = {"words": 1}  # "The remainder is $\\boxed{7}$ modulo the other prime."
 

@@ -5,6 +5,7 @@ ranks, metrics are identical to the last digit.
 """
 
 import os
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from forked import finished, start, torchrun
 from models import save_random_model
 from safetensors.torch import load_file
-from toy_runs import SCRIPT, SMALL, read_lines, train_small, wait_for_step
+from toy_runs import SCRIPT, SMALL, contents, read_lines, train_small, wait_for_step
 from transformers import AutoConfig
 from worker import RUNS
 
@@ -120,6 +121,17 @@ def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, whole):
     agent.wait()
     assert agent.stderr.count("stopped by SIGTERM after step") == 1
     assert_close(train_small(folder, *FLAGS, steps=4), metrics(whole))
+
+
+def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, whole):
+    """The first rank checks the folder, informs the others and prints."""
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    before = contents(folder)
+    done = finished(torchrun(2, *training(folder, "--seed", "1")), code=1)
+    (said,) = [line for line in done.stderr.splitlines() if "seed" in line]
+    assert said.startswith("train.py: ")
+    assert 'train.py", line' not in done.stderr  # no traceback from a rank
+    assert contents(folder) == before
 
 
 def test_a_hybrid_trains_on_two_ranks_as_on_one(tmp_path):
