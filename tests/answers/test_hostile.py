@@ -55,14 +55,20 @@ def hostile() -> dict[str, str]:
 
 
 HOSTILE = hostile()
-MOST_SECONDS = 0.3  # of CPU time; twice what the slowest call takes on an idle core
+MOST_SECONDS = 1.0  # of CPU time; the slowest takes a quarter, a bad pattern takes minutes
 GOLDS = ("57", "x+1", "\\{5,7\\}", "(0,1)")
 
 
 def timed(function, *arguments) -> tuple:
-    """(its result, seconds of CPU time)."""
-    start = time.process_time()
-    return function(*arguments), time.process_time() - start
+    """(its result, seconds of CPU time): the fewest of three calls, as one may collect garbage."""
+    fewest = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        result = function(*arguments)
+        fewest = min(fewest, time.process_time() - start)
+        if fewest < 0.1 * MOST_SECONDS:
+            break
+    return result, fewest
 
 
 @pytest.mark.parametrize("name", HOSTILE)
