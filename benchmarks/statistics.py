@@ -15,15 +15,12 @@ def two_sided_p(t: float, degrees: int) -> float:
 
 @cache
 def critical_t(p: float, degrees: int) -> float:
-    """The t > 0 with two_sided_p(t) = p, by bisection."""
-    low, high = 0.0, 1e4
-    for _ in range(60):
-        middle = (low + high) / 2
-        if two_sided_p(middle, degrees) > p:
-            low = middle
-        else:
-            high = middle
-    return high
+    """The t > 0 with two_sided_p(t) = p."""
+
+    def above(t: float) -> float:
+        return two_sided_p(t, degrees) - p
+
+    return float(mpmath.findroot(above, (0.0, 1e4), solver="pegasus", tol=1e-20, maxsteps=200))
 
 
 def half_width(values: Sequence[float], level: float = 0.95) -> float:
@@ -69,9 +66,7 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
     The corrected p-values keep their order and do not exceed 1. Rejecting all up to 0.05 keeps the
     family-wise error rate at 5 %.
     """
-    corrected = {}
-    largest = 0.0
-    for rank, name in enumerate(sorted(p_values, key=p_values.get)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
-        corrected[name] = largest
-    return corrected
+    names = sorted(p_values, key=p_values.get)
+    products = [p_values[name] * (len(names) - rank) for rank, name in enumerate(names)]
+    corrected = np.maximum.accumulate(products).clip(max=1)
+    return dict(zip(names, corrected, strict=True))
