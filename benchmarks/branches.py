@@ -8,6 +8,7 @@ one. A rule of token weights points at credit if it gives more to the segments t
 """
 
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ from benchmarks.credit import coefficients, proxies, sampled_batch
 from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
+from grading import grade_all
 from infra.ranks import computation_dtype
 from infra.sampler import Running
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
 from rollout import Sampling, generate, random_numbers
-from verify import reward
+from toy.by_name import model_folder
 
-COLUMNS = ("model", "response", "reward", "start", "value", "continuations")
+COLUMNS = ("batch", "response", "reward", "start", "value", "continuations")
 RESPONSES = 16  # of each reward
 POINTS = 15  # prefixes of a response, at most
 CONTINUATIONS = 12  # of each prefix
@@ -34,16 +36,15 @@ KEY = 77  # the seed of continuations
 
 def chosen_responses(batch: dict) -> list[int]:
     """RESPONSES right and as many wrong complete responses of mixed groups, spread over groups."""
-    G = batch["G"]
-    R = torch.tensor([response.reward for response in batch["rollouts"]]).view(-1, G)
-    mixed = (R.std(dim=1) > 0).nonzero().flatten().tolist()
+    G, rollouts = batch["G"], batch["rollouts"]
+    R = torch.tensor([response.reward for response in rollouts])
+    mixed = (R.view(-1, G).std(dim=1) > 0).nonzero().flatten().tolist()
     found = []
     for wanted in (1.0, 0.0):
         ranked = []  # (number within its group, index)
         for g in mixed:
-            own = [g * G + j for j in range(G) if R[g, j] == wanted]
-            complete = [i for i in own if not batch["rollouts"][i].truncated]
-            ranked += list(enumerate(complete))
+            own = [i for i in range(g * G, (g + 1) * G) if R[i] == wanted]
+            ranked += enumerate(i for i in own if not rollouts[i].truncated)
         found += [i for _, i in sorted(ranked)[:RESPONSES]]
     return found
 
@@ -65,29 +66,25 @@ def branches(args) -> None:
     """Measure the values of prefixes that the CSV lacks, and print how each rule points."""
     path = Path(args.csv)
     cfg = parse_config(args.flags)
-    batch = sampled_batch(args.flags)
-    model = Path(cfg.model).name
-    first = (batch["length"].cumsum(0) - batch["length"]).tolist()
+    batch = sampled_batch(cfg)
+    name = Path(cfg.output_dir).name
 
     wanted = []  # (response, start of a segment)
     for i in chosen_responses(batch):
-        texts = batch["texts"][first[i] : first[i] + int(batch["length"][i])]
+        first = int(batch["length"][:i].sum())
+        texts = batch["texts"][first : first + int(batch["length"][i])]
         wanted += [(i, start) for start in starts_of_segments(texts)]
-    known = {(int(x["response"]), int(x["start"])) for x in lines_of(path, model)}
+    lines = read_csv(path, COLUMNS, batch=name)
+    known = {(int(x["response"]), int(x["start"])) for x in lines}
     missing = [point for point in wanted if point not in known]
     if missing:
-        measure(path, cfg, model, batch, missing)
-    print_rules(batch, lines_of(path, model))
+        measure(path, cfg, name, batch, missing)
+    print_rules(batch, read_csv(path, COLUMNS, batch=name))
 
 
-def lines_of(path: Path, model: str) -> list[dict]:
-    """The CSV's lines of one model."""
-    return [line for line in read_csv(path, COLUMNS) if line["model"] == model]
-
-
-def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, int]]) -> None:
+def measure(path: Path, cfg, name: str, batch: dict, points: list[tuple[int, int]]) -> None:
     """Append V of each point (response, start) to the CSV, once its continuations are sampled."""
-    lm, tokenizer = load_model(cfg.model, computation_dtype(cfg.dtype))
+    lm, tokenizer = load_model(model_folder(cfg), computation_dtype(cfg.dtype))
     ends, text = end_tokens(lm, tokenizer), text_decoder(tokenizer)
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
     point_of = {}
@@ -102,12 +99,11 @@ def measure(path: Path, cfg, model: str, batch: dict, points: list[tuple[int, in
         i, start = point_of[response]
         rollout = batch["rollouts"][i]
         ids = response.tokens[len(rollout.prompt) :].tolist()
-        answer, cut = rollout.problem["answer"], ids[-1] not in ends
         own = rewards[i, start]
-        own.append(reward(text(rollout.prompt, ids), answer, truncated=cut))
+        own += grade_all([text(rollout.prompt, ids)], [rollout.problem], [ids[-1] not in ends])
         if len(own) == CONTINUATIONS:
             value = round(sum(own) / CONTINUATIONS, 4)
-            cells = (model, i, rollout.reward, start, value, CONTINUATIONS)
+            cells = (name, i, rollout.reward, start, value, CONTINUATIONS)
             append_csv(path, COLUMNS, [dict(zip(COLUMNS, cells, strict=True))])
 
 
@@ -133,16 +129,16 @@ def segments_of(batch: dict, lines: list[dict], rules: dict) -> list[dict]:
 
     A weight is relative to the mean over its response, so that responses can be pooled.
     """
-    first = (batch["length"].cumsum(0) - batch["length"]).tolist()
+    of_responses = {name: w.split(batch["length"].tolist()) for name, w in rules.items()}
     found = []
     for i in sorted({int(line["response"]) for line in lines}):
         own = sorted((int(x["start"]), float(x["value"])) for x in lines if int(x["response"]) == i)
-        R, length = batch["rollouts"][i].reward, int(batch["length"][i])
-        points = [*own, (length, R)]
-        whole = slice(first[i], first[i] + length)
-        for (start, V), (end, next_V) in zip(points[:-1], points[1:], strict=True):
-            span = slice(first[i] + start, first[i] + end)
-            weights = {name: float(w[span].mean() - w[whole].mean()) for name, w in rules.items()}
+        R = batch["rollouts"][i].reward
+        points = [*own, (int(batch["length"][i]), R)]
+        for (start, V), (end, next_V) in pairwise(points):
+            weights = {}
+            for name, of_response in of_responses.items():
+                weights[name] = float(of_response[i][start:end].mean() - of_response[i].mean())
             credit = (next_V - V) * (1 if R == 1 else -1)
             found.append({"response": i, "reward": R, "credit": credit, **weights})
     return found

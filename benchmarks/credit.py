@@ -1,12 +1,10 @@
-"""What DelTA gives to the tokens of real text, and what these tokens deserved. No training.
+"""What DelTA gives to the tokens of real text. No training.
 
-    python -m benchmarks credit --model FOLDER --data FILE --prompts 64 --group-size 8 ...
-    python -m benchmarks branches <the same flags>
+    python -m benchmarks credit --model FOLDER --data FILE --prompts 64 --output-dir RUN ...
 
-Both take the flags of train.py. `credit` samples one rollout batch, keeps it in --output-dir, and
-appends the statistics of each rule's weights to the CSV. `branches` continues prefixes of some of
-these responses: the value V of a prefix is the share of right continuations, and the credit of a
-segment of tokens is the change of V over it. Protocol and results: docs/results/real.md.
+takes the flags of train.py, samples one rollout batch, keeps it in --output-dir, and appends the
+statistics of each rule's weights to the CSV. The folder's name is the batch's name there. Protocol
+and results: docs/results/real.md.
 
 Shapes: N response tokens of a batch, H hidden size.
 """
@@ -22,7 +20,7 @@ import train
 from ablations import top_k_hidden_gradient
 from batch import packed, plan_mini_batches
 from benchmarks.tables import append_csv, print_table, read_csv
-from config import parse_config
+from config import Config, parse_config
 from delta import delta_coefficients
 from grpo import group_advantages
 from infra.log import save_samples
@@ -31,7 +29,7 @@ from infra.ranks import this_device
 from methods import correlation
 from policy import TokenOutputs, old_log_probabilities, scaled_head
 
-COLUMNS = ("model", "pool", "rule", "side", "statistic", "value")
+COLUMNS = ("batch", "pool", "rule", "side", "statistic", "value")
 TOP_K = 20
 KINDS = {  # kind of token -> what its text matches, without spaces around it; the first one counts
     "end": r"<\|.*\|>|</s>|<end_of_turn>|<eos>",
@@ -47,13 +45,12 @@ KINDS = {  # kind of token -> what its text matches, without spaces around it; t
 # ---- the batch -----------------------------------------------------------------------------------
 
 
-def sampled_batch(flags: list[str]) -> dict:
-    """The rollout batch that the flags describe, from --output-dir if it is there already.
+def sampled_batch(cfg: Config) -> dict:
+    """The rollout batch that cfg describes, from --output-dir if it is there already.
 
     Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H] (0 where A is
     0), the texts of tokens [N], lengths [B] and G.
     """
-    cfg = parse_config(flags)
     path = Path(cfg.output_dir) / "batch.pt"
     if path.exists():
         return torch.load(path, weights_only=False)
@@ -62,9 +59,7 @@ def sampled_batch(flags: list[str]) -> dict:
     rollouts, _ = train.sample(run, 1, Stopwatch())
     rewards = torch.tensor([response.reward for response in rollouts])
     advantages = group_advantages(rewards, cfg.group_size)
-    plan = plan_mini_batches(
-        rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
-    )
+    plan = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
 
     def features(outputs, head) -> torch.Tensor:
         return torch.cat([outputs.hidden, outputs.mean_p[:, None]], dim=1)  # [n, H + 1]
@@ -219,21 +214,21 @@ def statistics(batch: dict, lam: torch.Tensor, scalar: torch.Tensor) -> list[tup
 
 
 def credit(args) -> None:
-    """Append a batch's statistics to the CSV, unless its model is there, and print all tables."""
+    """Append a batch's statistics to the CSV, unless they are there, and print all tables."""
     path = Path(args.csv)
     if args.flags:
-        model = Path(parse_config(args.flags).model).name
-        if not [line for line in read_csv(path, COLUMNS) if line["model"] == model]:
-            append_csv(path, COLUMNS, measured(model, sampled_batch(args.flags)))
-    lines = read_csv(path, COLUMNS)
-    for model in dict.fromkeys(line["model"] for line in lines):
-        print_tables(model, [line for line in lines if line["model"] == model])
+        cfg = parse_config(args.flags)
+        name = Path(cfg.output_dir).name
+        if not read_csv(path, COLUMNS, batch=name):
+            append_csv(path, COLUMNS, measured(name, sampled_batch(cfg)))
+    for name in dict.fromkeys(line["batch"] for line in read_csv(path, COLUMNS)):
+        print_tables(name, read_csv(path, COLUMNS, batch=name))
 
 
-def measured(model: str, batch: dict) -> list[dict]:
-    """The lines of the CSV for one model."""
+def measured(name: str, batch: dict) -> list[dict]:
+    """The lines of the CSV for one batch."""
     v = proxies(batch)
-    rules = [(name, 1, False) for name in v] + [("delta", 0, False), ("delta", 2, False)]
+    rules = [(proxy, 1, False) for proxy in v] + [("delta", 0, False), ("delta", 2, False)]
     rules += [("scalar", 0, False), ("delta", 1, True)]
     R = torch.tensor([response.reward for response in batch["rollouts"]])
     facts = {
@@ -243,33 +238,29 @@ def measured(model: str, batch: dict) -> list[dict]:
         "truncated": sum(x.truncated for x in batch["rollouts"]) / len(R),
         "groups with both": int((R.view(-1, batch["G"]).std(dim=1) > 0).sum()),
     }
-    lines = [("batch", "", "", name, value) for name, value in facts.items()]
+    lines = [("batch", "", "", *fact) for fact in facts.items()]
     lines += [("batch", "first order", *numbers) for numbers in first_order(batch)]
-    for name, K, apart in rules:
-        lam = coefficients(batch, v[name], K, apart)
+    for proxy, K, apart in rules:
+        lam = coefficients(batch, v[proxy], K, apart)
         scalar = coefficients(batch, v["scalar"], K, apart)
         pool = "problem" if apart else "batch"
         for side, statistic, value in statistics(batch, lam, scalar):
-            lines.append((pool, f"{name}, K = {K}", side, statistic, value))
-    return [dict(zip(COLUMNS, (model, *line), strict=True)) for line in lines]
+            lines.append((pool, f"{proxy}, K = {K}", side, statistic, value))
+    return [dict(zip(COLUMNS, (name, *line), strict=True)) for line in lines]
 
 
-def print_tables(model: str, lines: list[dict]) -> None:
-    """Print one model's tables: facts, the first order, then a row for each rule and side."""
+def print_tables(name: str, lines: list[dict]) -> None:
+    """Print one batch's tables: facts, the first order, then a row for each rule and side."""
     facts = [line for line in lines if not line["rule"]]
-    print(f"**{model}**: " + ", ".join(f"{x['statistic']} {float(x['value']):g}" for x in facts))
-    rows = {}
-    for line in lines:
-        if line["rule"]:
-            key = (line["rule"], line["pool"], line["side"])
-            rows.setdefault(key, {})[line["statistic"]] = line["value"]
-    for part in ("first order", "rules"):
-        for side in ("both", "A > 0", "A < 0"):
-            own = {k: row for k, row in rows.items() if k[2] == side}
-            own = {k: row for k, row in own.items() if (k[0] == "first order") == (part != "rules")}
-            names = list(next(iter(own.values())))
-            cells = []
-            for (rule, pool, _), row in own.items():
-                numbers = [f"{float(row[name]):.3f}" if row[name] else "" for name in names]
-                cells.append([rule, pool, *numbers])
-            print_table([f"{side}: rule", "pooled over", *names], cells)
+    print(f"**{name}**: " + ", ".join(f"{x['statistic']} {float(x['value']):g}" for x in facts))
+    tables = {}  # (is it the first order, side) -> (rule, pool) -> statistic -> value
+    for x in lines:
+        if x["rule"]:
+            rows = tables.setdefault((x["rule"] == "first order", x["side"]), {})
+            rows.setdefault((x["rule"], x["pool"]), {})[x["statistic"]] = x["value"]
+    for (_, side), rows in tables.items():
+        header = next(iter(rows.values()))
+        cells = []
+        for labels, values in rows.items():
+            cells.append([*labels, *(f"{float(x):.3f}" if x else "" for x in values.values())])
+        print_table([f"{side}: rule", "pooled over", *header], cells)

@@ -20,13 +20,11 @@ def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
     print()
 
 
-def print_differences(label: str, differences: dict[str, np.ndarray]) -> dict[str, float]:
+def print_differences(label: str, differences: dict[str, np.ndarray]) -> None:
     """Print a line per name: its paired differences over seeds [n], and whether their mean is 0.
 
-    Names with fewer than 2 seeds are left out. Returns the p of each t-test, Holm-corrected over
-    the lines.
+    The p of the t-tests are Holm-corrected over the lines.
     """
-    differences = {name: values for name, values in differences.items() if len(values) > 1}
     corrected = holm({name: p_value(values) for name, values in differences.items()})
     lines = []
     for name, values in differences.items():
@@ -34,19 +32,19 @@ def print_differences(label: str, differences: dict[str, np.ndarray]) -> dict[st
         lines.append([name, mean_interval(values), above, f"{corrected[name]:.2g}"])
     header = [label, "mean, 95 % interval", "seeds above 0", f"p (Holm, of {len(lines)})"]
     print_table(header, lines)
-    return corrected
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The lines of a CSV; [] if it is missing or empty. Raises UserError for wrong columns."""
-    if not path.exists() or not path.stat().st_size:
-        return []
-    with open(path, newline="") as file:
-        reader = csv.DictReader(file)
-        lines = list(reader)
-    if reader.fieldnames != list(columns):
+def read_csv(path: Path, columns: Sequence[str], **cells: str) -> list[dict[str, str]]:
+    """The lines of a CSV that have these cells; [] if it is missing or empty.
+
+    Raises UserError for wrong columns.
+    """
+    text = path.read_text() if path.exists() else ""
+    reader = csv.DictReader(text.splitlines())
+    lines = list(reader)
+    if text and reader.fieldnames != list(columns):
         raise UserError(f"{path} does not have the columns {', '.join(columns)}: move it away")
-    return lines
+    return [line for line in lines if cells.items() <= line.items()]
 
 
 def append_csv(path: Path, columns: Sequence[str], lines: list[dict]) -> None:

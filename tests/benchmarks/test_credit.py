@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import branches, credit
+from benchmarks.tables import read_csv
 from delta import delta_coefficients
 from rollout import random_numbers
 
@@ -128,19 +129,19 @@ def test_values_belong_to_their_prefixes(tmp_path, monkeypatch):
             response.tokens = torch.cat([response.tokens, torch.tensor([2, last])])
             yield response
 
-    def graded(ids, answer, truncated):
-        return float(len(ids) >= answer and not truncated)
+    def graded(responses, problems, truncated):
+        return [float(len(responses[0]) >= problems[0]["answer"] and not truncated[0])]
 
     monkeypatch.setattr(branches, "load_model", lambda *_: (None, None))
     monkeypatch.setattr(branches, "end_tokens", lambda *_: [1])
     monkeypatch.setattr(branches, "text_decoder", lambda _: lambda prompt, ids: ids)
     monkeypatch.setattr(branches, "generate", continued)
-    monkeypatch.setattr(branches, "reward", graded)
+    monkeypatch.setattr(branches, "grade_all", graded)
     cfg = SimpleNamespace(model="x", dtype="auto", max_new_tokens=2, temperature=1.0, in_flight=4)
     branches.measure(tmp_path / "v.csv", cfg, "x", {"rollouts": rollouts}, points)
 
-    assert branches.lines_of(tmp_path / "v.csv", "y") == []
-    found = branches.lines_of(tmp_path / "v.csv", "x")
+    assert read_csv(tmp_path / "v.csv", branches.COLUMNS, batch="y") == []
+    found = read_csv(tmp_path / "v.csv", branches.COLUMNS, batch="x")
     values = {(int(x["response"]), int(x["start"])): float(x["value"]) for x in found}
     assert sorted(values) == sorted(points)
     for (i, start), value in values.items():
