@@ -22,7 +22,6 @@ checks the update against one. They count recurrent layers as attention.
 import copy
 import math
 import shlex
-from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -31,7 +30,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from config import Config, parse_config
 from infra.errors import UserError
-from infra.flags import spelled
+from infra.flags import Parser, flag, spelled
 from infra.model_files import read_configs
 from infra.problems import refuse_length
 from infra.rows import SPARED
@@ -53,6 +52,14 @@ RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 AT_ONCE = 8  # responses that `largest` samples at a time: with fewer a step takes too long
 SHORTEST = 256  # tokens of a response, for `largest`
 BLOCKS = 4  # of logits in the backward pass: logits, log p, p and a product of these
+
+
+@dataclass
+class Cards:
+    """The flags beside those of train.py."""
+
+    gpus: int = flag(8, "number of GPUs", low=1)
+    gpu_gb: float = flag(80.0, "memory of each, GB", above=0)
 
 
 @dataclass(frozen=True)
@@ -194,17 +201,14 @@ def plan(args) -> None:
 
     Raises UserError for invalid flags and lengths.
     """
-    parser = ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--gpu-gb", type=float, default=80.0)
-    own, words = parser.parse_known_args(args.flags)
-    cards = own.gpus, own.gpu_gb
+    given, words = Parser(Cards, "-m benchmarks plan", "").parse_known_args(args.flags)
+    cards = Cards(**vars(given))
     flags = parse_config(words)
     _, model = read_configs(flags.model, model_folder(flags))
     refuse_length(model, [[0] * flags.max_prompt_tokens], flags.max_new_tokens)
     size = sizes_of(model)
-    print_plan(size, flags, *cards)
-    found = largest(size, flags, *cards)
+    print_plan(size, flags, cards.gpus, cards.gpu_gb)
+    found = largest(size, flags, cards.gpus, cards.gpu_gb)
     if found is None:
         print(
             f"nothing fits, with {AT_ONCE} responses of {SHORTEST} tokens at a time: use a smaller "
@@ -212,7 +216,7 @@ def plan(args) -> None:
         )
         return
     fitting, p = found
-    start = "python" if own.gpus == 1 else f"torchrun --nproc_per_node {own.gpus}"
+    start = "python" if cards.gpus == 1 else f"torchrun --nproc_per_node {cards.gpus}"
     settings = []  # a later flag replaces an earlier one
     for name in ("max_new_tokens", "micro_batch_tokens", "in_flight"):
         if getattr(fitting, name) != getattr(flags, name):
