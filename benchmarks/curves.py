@@ -7,13 +7,13 @@ RUN is an --output-dir. Each run is a thin line. Runs whose folders have the sam
 seed at its end, share one thick line: the running mean of their mean.
 """
 
-import argparse
 import os
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.samples import parser_of_runs
 from infra.errors import UserError, one_line_endings
 from infra.folder import read_json, read_lines
 
@@ -83,12 +83,7 @@ def draw(groups: dict[str, list], names: list[str], path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.curves",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser = parser_of_runs("benchmarks.curves", __doc__)
     parser.add_argument("--metrics", nargs="+", choices=PANELS, default=[*PANELS])
     parser.add_argument("--output", type=Path, help="another file for the picture")
     args = parser.parse_args(argv)

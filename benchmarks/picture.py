@@ -1,6 +1,6 @@
 """Draws a right and a wrong response to one problem of a run, each token coloured by its weight.
 
-    python -m benchmarks.picture RUN         # RUN/tokens.png
+    python -m benchmarks.picture RUN ...     # RUN/tokens.png, for each RUN
 
 RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
 a step and a problem and differ in their reward. Both have one scale, whose middle is 1, the weight
@@ -9,7 +9,6 @@ Chinese and no emojis: benchmarks/samples.py shows them.
 """
 
 import re
-import sys
 import textwrap
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from benchmarks.samples import COLOURS, limits, read_samples
+from benchmarks.samples import COLOURS, limits, parser_of_runs, read_samples
 from infra.errors import UserError, one_line_endings
 
 WIDTH = 700  # of the picture in pixels, as it is shown; the file has twice as many
@@ -145,15 +144,14 @@ def draw(one: dict, other: dict, label: str, path: Path) -> None:
     figure.savefig(path, dpi=144)
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str] | None = None) -> None:
+    folders = parser_of_runs("benchmarks.picture", __doc__).parse_args(argv).runs
     with one_line_endings("benchmarks.picture"):
-        if len(argv) != 1:
-            raise UserError("pass one output folder of train.py")
-        run = read_samples(Path(argv[0]))
-        output = Path(argv[0], "tokens.png")
-        draw(*pair_of(run["samples"]), run["label"], output)
-        print(f"saved as {output}")
+        for folder in folders:
+            run = read_samples(folder)
+            draw(*pair_of(run["samples"]), run["label"], folder / "tokens.png")
+            print(f"saved as {folder}/tokens.png")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

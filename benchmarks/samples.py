@@ -9,7 +9,7 @@ compared token by token.
 """
 
 import json
-import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +57,18 @@ def read_samples(folder: Path) -> dict:
     return {"name": str(folder), "label": label, "seed": config["seed"], "samples": samples}
 
 
+def parser_of_runs(program: str, about: str) -> ArgumentParser:
+    """The command line `python -m PROGRAM RUN ...`. about: the program's docstring."""
+    lines = RawDescriptionHelpFormatter
+    parser = ArgumentParser(f"python -m {program}", description=about, formatter_class=lines)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    return parser
+
+
 if __name__ == "__main__":
+    folders = parser_of_runs("benchmarks.samples", __doc__).parse_args().runs
     with one_line_endings("benchmarks.samples"):
-        folders = [Path(name) for name in sys.argv[1:]]
-        if len(folders) not in (1, 2):
+        if len(folders) > 2:
             raise UserError("pass one or two output folders of train.py")
         output = folders[0] / ("samples.html" if len(folders) == 1 else "compared.html")
         write_text(output, page(folders))
