@@ -20,7 +20,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting thr
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,14 +53,13 @@ from toy.by_name import model_folder
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def train(cfg: Config, make_method: Callable[[Config, dict], Method] = selected_method) -> Path:
+def train(cfg: Config, method: Method | None = None) -> Path:
     """Run or resume the training described by cfg. Returns the output folder. All ranks call this.
 
-    make_method: (cfg, memory) -> the method; pass another one for a method that no flag selects.
-        memory is a dictionary that checkpoints hold, for what a method keeps from step to step.
+    method: one that no flag selects; None: the one that cfg selects.
     """
     run = prepare(cfg)
-    method = make_method(cfg, run.state.memory)
+    method = method or selected_method(cfg, run.state.memory)
     with saved_on_signal(run):
         introduce(run)  # prints its size and first prompt
         finish_step(run)  # evaluates before step 1; on resume, finishes an interrupted step
@@ -265,8 +263,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
 
 def has_unequal_rewards(group: list[Rollout]) -> bool:
     """Whether the rewards differ, before the overlong penalty."""
-    rewards = torch.tensor([response.reward for response in group])
-    return bool((rewards != rewards[0]).any())
+    return len({response.reward for response in group}) > 1
 
 
 def training_rewards(

@@ -192,15 +192,11 @@ def method_of(row: str, method: Method) -> Method:
 def trained(job: Job) -> dict:
     """Train and evaluate one run on one thread. Returns its line in the CSV."""
     torch.set_num_threads(1)
-
-    def make_method(cfg: Config, memory: dict) -> Method:
-        return method_of(job.row, selected_method(cfg, memory))
-
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{ROWS[job.row]} {SETTINGS[job.setting]} {FLAGS} --lr {job.rate}"
         cfg = parse_config(f"{flags} --seed {job.seed} --output-dir {folder}".split())
         with redirect_stdout(io.StringIO()):
-            train.train(cfg, make_method)
+            train.train(cfg, method_of(job.row, selected_method(cfg)))
         steps = [x for x in read_lines(Path(folder) / "metrics.jsonl") if "reward" in x]
         line = job._asdict() | held_out(cfg, Path(folder) / "model")
     line["entropy"] = round(steps[-1]["entropy"], 4)
