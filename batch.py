@@ -154,10 +154,6 @@ class MiniBatch:
     with_gradient: list[MicroBatch]
     without_gradient: list[MicroBatch]  # responses with advantage 0
 
-    @property
-    def micro_batches(self) -> list[MicroBatch]:
-        return self.with_gradient + self.without_gradient
-
 
 def plan_mini_batches(
     rollouts: list[Rollout], advantages: torch.Tensor, responses_per_update: int, budget: int

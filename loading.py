@@ -25,7 +25,7 @@ from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
 from infra.ranks import on_first_rank, rank_and_world, shard, this_device
 from infra.sampler import Running, next_tokens
-from policy import Policy, convert_head, decoder_of, float32_linear
+from policy import Policy, decoder_of, give_float32_head
 
 LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
 LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
@@ -42,7 +42,6 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     expected = reference_logprobs(name, published)
     lm = lm.to(this_device())
     give_float32_head(lm)  # like train.py's sampler
-    convert_head(lm)
     check_sampler(name, lm, expected, dtype)
     return lm, tokenizer
 
@@ -75,7 +74,6 @@ def load_policy(
         ).eval()
     unsharded_lm = copy.deepcopy(lm)
     unsharded_lm.generation_config = generation_config
-    give_float32_head(unsharded_lm)
     layers = decoder_layers(lm)
     if recompute:
         for layer in layers:  # stores only its input, and runs again in the backward pass
@@ -92,16 +90,6 @@ def load_policy(
         check_sampler(name, sampler, expected, dtype)
     policy.temperature = temperature
     return policy, tokenizer
-
-
-def give_float32_head(lm: torch.nn.Module) -> None:
-    """Make the model compute float32 logits, as the policy does for its log-probabilities."""
-
-    def forward(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
-        return float32_linear(hidden, head.weight, head.bias)
-
-    head = lm.get_output_embeddings()
-    head.forward = partial(forward, head)  # a partial: deepcopy rebinds its head
 
 
 # ---- sharding ------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Policy(torch.nn.Module):
         with self.unsharded() as lm:
             head = lm.get_output_embeddings()
             own = dict(head.named_parameters())
-            convert_head(lm)
+            give_float32_head(lm)
             try:
                 yield lm
             finally:
@@ -177,12 +177,18 @@ def float32_linear(
     return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
 
 
-def convert_head(lm: torch.nn.Module) -> None:
-    """Give a model that samples on a CPU its LM head in float32, else every token would convert it.
+def give_float32_head(lm: torch.nn.Module) -> None:
+    """Make a model that samples compute float32 logits, as the policy does for its log p.
 
-    An embedding tied to it stays. A GPU needs no copy: its product has a float32 result.
+    On a CPU its head becomes float32, else every token would convert it; an embedding tied to it
+    stays. A GPU needs no copy: its product has a float32 result.
     """
+
+    def forward(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+        return float32_linear(hidden, head.weight, head.bias)
+
     head = lm.get_output_embeddings()
+    head.forward = partial(forward, head)  # a partial: deepcopy rebinds its head
     if head.weight.is_cuda or head.weight.dtype == torch.float32:
         return
     for name, parameter in list(head.named_parameters()):
@@ -230,7 +236,7 @@ def old_log_probabilities(
     head) [n, F] stay where they are computed, so that DelTA needs no further pass (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
-    micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
+    micro_batches = [x for part in plan for x in part.with_gradient + part.without_gradient]
     numbers = torch.zeros(2, N, device=this_device())  # log π_old, entropy
     rows = Rows(N) if features else None
     # Gathered at most once, if `features` calls it.
