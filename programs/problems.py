@@ -161,8 +161,7 @@ def checked_tests(tests, where: str) -> list[dict]:
     if not isinstance(tests, list):
         raise ProgramsError(f"{where} is of type {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
-        reason = flaw(test)
-        if reason:
+        if reason := flaw(test):
             raise ProgramsError(f"{where}, test {number}, {reason}")
     return tests
 

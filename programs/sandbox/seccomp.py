@@ -74,10 +74,9 @@ class Filter:
             instruction(AT_LEAST, NEWEST, if_false=1),
             instruction(RETURN, UNKNOWN),
         ]
-        with open(ALLOWED, newline="") as file:
-            for row in csv.DictReader(file):
-                if row[machine]:
-                    code += rule(row["call"], int(row[machine]))
+        for row in csv.DictReader(ALLOWED.read_text().splitlines()):
+            if row[machine]:
+                code += rule(row["call"], int(row[machine]))
         self.code = b"".join([*code, instruction(RETURN, REFUSE)])
 
     def enter(self) -> int:
