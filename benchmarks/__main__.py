@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import os
 
 from infra.errors import one_line_endings
 
@@ -27,8 +26,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
     args, args.flags = parser.parse_known_args(argv)  # flags of train.py, and a program's own
     args.csv = args.csv or f"results/{args.name}.csv"
-    # Hugging Face libraries read this once, at import. Progress bars would break up the output.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with one_line_endings(f"python -m benchmarks {args.name}"):
         module = importlib.import_module(f"benchmarks.{args.name}")
         getattr(module, args.name)(args)
