@@ -18,7 +18,7 @@ import torch
 from batch import TokenBatch
 from delta import normalise
 from grpo import likelihood_ratio
-from methods import Method, by_response, dapo_is_clipped, dapo_surrogate
+from methods import Method, by_response, dapo_surrogate
 from policy import TokenOutputs
 
 # ---- other papers' methods -----------------------------------------------------------------------
@@ -61,11 +61,6 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     clip range is 3e-4 and 4e-4 (Sec. 5.1): a mean log-ratio is small.
     """
     return dapo_surrogate(by_sequence(logprob, tokens), tokens, flags)
-
-
-def gspo_is_clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """All tokens of the responses that are clipped: bool [n]."""
-    return dapo_is_clipped(by_sequence(logprob, tokens), tokens, flags)
 
 
 def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -155,12 +150,7 @@ def scalar_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 OTHER_METHODS = {
     "reinforce": Method(surrogate=reinforce_surrogate, clip_range=None),
     "cispo": Method(surrogate=cispo_surrogate, clip_range=None),
-    "gspo": Method(
-        weights=by_response,
-        surrogate=gspo_surrogate,
-        clip_range=(3e-4, 4e-4),
-        is_clipped=gspo_is_clipped,
-    ),
+    "gspo": Method(weights=by_response, surrogate=gspo_surrogate, clip_range=(3e-4, 4e-4)),
     "dr_grpo": Method(weights=dr_grpo, clip_range=(0.2, 0.2)),
     "sure_sure": Method(weights=partial(weights_by_p, pos=1, neg=1)),
     "unsure_unsure": Method(weights=partial(weights_by_p, pos=-1, neg=-1)),

@@ -62,32 +62,15 @@ def clipped_surrogate(
 ) -> torch.Tensor:
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), maximised by an update.
 
-    All tensors are [N]. For A < 0 the result is at least DUAL_CLIP * A, so one token whose ratio
-    explodes cannot dominate the update.
+    All tensors are [N]. Once r has moved far enough in the direction of A, the minimum is the
+    clipped term, a constant: the token has no gradient. For A < 0 the result is at least
+    DUAL_CLIP * A, so one token whose ratio explodes cannot dominate the update.
     """
     ratio = likelihood_ratio(logprob, old_logprob)  # r
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.min(ratio * advantage, clipped * advantage)
     bounded = torch.max(surrogate, DUAL_CLIP * advantage)
     return torch.where(advantage < 0, bounded, surrogate)
-
-
-def is_clipped(
-    logprob: torch.Tensor,
-    old_logprob: torch.Tensor,
-    advantage: torch.Tensor,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-) -> torch.Tensor:
-    """Tokens with zero gradient due to an active clip: bool [N], for the metric clip_fraction.
-
-    The minimum selects the clipped term, a constant, once r has moved far enough in the direction
-    of A: up for A > 0, down for A < 0. Tokens bounded by the dual clip are not counted.
-    """
-    ratio = likelihood_ratio(logprob, old_logprob)
-    risen_enough = (advantage > 0) & (ratio > 1 + clip_high)
-    fallen_enough = (advantage < 0) & (ratio < 1 - clip_low)
-    return risen_enough | fallen_enough
 
 
 def importance_weights(

@@ -18,7 +18,7 @@ import torch
 
 from batch import TokenBatch
 from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
-from grpo import clipped_surrogate, is_clipped, likelihood_ratio
+from grpo import clipped_surrogate, likelihood_ratio
 from infra.errors import UserError
 from policy import TokenOutputs
 
@@ -30,11 +30,6 @@ def dapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     return clipped_surrogate(
         logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high
     )
-
-
-def dapo_is_clipped(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """The tokens whose gradient the clip of `dapo_surrogate` removes: bool [n]."""
-    return is_clipped(logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high)
 
 
 def ones(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -55,15 +50,11 @@ class Method:
 
     # (log π_θ [n], tokens, flags) -> [n], each token's term in the objective to maximise, for the n
     # tokens of a micro-batch; the loop multiplies it by ρ. Responses with A = 0 are skipped in an
-    # update, since Eq. 8 gives them no gradient.
+    # update, since Eq. 8 gives them no gradient. It is called again for clip_fraction.
     surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
-    # The defaults of --clip-low and --clip-high. None: the surrogate has no clip, so both flags are
-    # refused, and clip_fraction is 0.
+    # The defaults of --clip-low and --clip-high. None: both are refused, as there is no clip.
     clip_range: tuple[float, float] | None = DAPO_CLIP
-
-    # (log π_θ [n], tokens, flags) -> bool [n], the tokens whose gradient that clip removes.
-    is_clipped: Callable[..., torch.Tensor] = dapo_is_clipped
 
     # (outputs, head) -> [n, F], computed from the hidden states at θ_old and passed to `weights` as
     # tokens.features. outputs is a policy.TokenOutputs with hidden [n, H] in float32; head() is the
@@ -198,6 +189,13 @@ def checked_weights(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
             f"{len(tokens.logprob)} tokens: a negative one moves its token to the other side"
         )
     return weights
+
+
+def is_clipped(method: Method, logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+    """The tokens with an advantage to which the surrogate gives no gradient: bool [n]."""
+    point = logprob.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(method.surrogate(point, tokens, flags).sum(), point)
+    return (slope == 0) & (tokens.advantage != 0)
 
 
 def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:

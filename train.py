@@ -45,7 +45,7 @@ from infra.progress import Progress, Stopwatch
 from infra.ranks import computation_dtype, end_ranks, full_tensor, sum_over_ranks, this_device
 from infra.run import Run, export, saved_on_signal, start
 from loading import load_policy
-from methods import Method, checked_weights, ones, weight_metrics
+from methods import Method, checked_weights, is_clipped, ones, weight_metrics
 from policy import old_log_probabilities
 from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
 from toy.by_name import model_folder
@@ -168,8 +168,7 @@ def update(
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
-            if method.clip_range is not None:  # else the surrogate has no clip
-                clipped += method.is_clipped(logprob.detach(), own, cfg).sum()
+            clipped += is_clipped(method, logprob, own, cfg).sum()
             progress.update(len(own))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))
@@ -263,7 +262,8 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
 
 def has_unequal_rewards(group: list[Rollout]) -> bool:
     """Whether the rewards differ, before the overlong penalty."""
-    return len({response.reward for response in group}) > 1
+    rewards = torch.tensor([response.reward for response in group])
+    return bool((rewards != rewards[0]).any())
 
 
 def training_rewards(

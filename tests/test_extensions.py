@@ -11,6 +11,7 @@ import train
 from config import METHODS, PROXIES, selected_method
 from extensions import cispo_surrogate, lm_head_gradient, reinforce_surrogate
 from grpo import group_advantages
+from methods import is_clipped
 
 
 def weights(name, tokens, *flags):
@@ -54,9 +55,9 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     for new, before, A in zip(logprob.split([3, 5, 2, 4]), old, advantage, strict=True):
         s = ((new.sum() - before.sum()) / len(new)).exp()
         kept = min(max(s.item(), 0.95), 1.06)
-        is_clipped = s.item() * A > kept * A
-        clips += [is_clipped] * len(new)
-        objective = objective + (kept if is_clipped else s) * A / 4
+        clipped = s.item() * A > kept * A
+        clips += [clipped] * len(new)
+        objective = objective + (kept if clipped else s) * A / 4
 
     method = METHODS["gspo"]
     rho = method.weights(tokens, cfg)
@@ -64,7 +65,7 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     torch.testing.assert_close(ours, objective)
     gradients = [torch.autograd.grad(x, logprob)[0] for x in (ours, objective)]
     torch.testing.assert_close(*gradients)
-    assert method.is_clipped(logprob.detach(), tokens, cfg).tolist() == clips
+    assert is_clipped(method, logprob, tokens, cfg).tolist() == clips
     assert clips == [True] * 8 + [False] * 6  # risen with A > 0, fallen with A < 0
 
 
