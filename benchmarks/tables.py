@@ -4,9 +4,6 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.statistics import holm, mean_interval, p_value
 from infra.errors import UserError
 
 
@@ -18,20 +15,6 @@ def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
     for cells in lines:
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
     print()
-
-
-def print_differences(label: str, differences: dict[str, np.ndarray]) -> None:
-    """Print a line per name: its paired differences over seeds [n], and whether their mean is 0.
-
-    The p of the t-tests are Holm-corrected over the lines.
-    """
-    corrected = holm({name: p_value(values) for name, values in differences.items()})
-    lines = []
-    for name, values in differences.items():
-        above = f"{(values > 1e-9).sum()} of {len(values)}"  # more than rounding error in the means
-        lines.append([name, mean_interval(values), above, f"{corrected[name]:.2g}"])
-    header = [label, "mean, 95 % interval", "seeds above 0", f"p (Holm, of {len(lines)})"]
-    print_table(header, lines)
 
 
 def read_csv(path: Path, columns: Sequence[str], **cells: str) -> list[dict[str, str]]:

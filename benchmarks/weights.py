@@ -21,8 +21,8 @@ import torch
 import toy
 import train
 from batch import TokenBatch
-from benchmarks.statistics import mean_interval
-from benchmarks.tables import append_csv, print_differences, print_table, read_csv
+from benchmarks.statistics import holm, mean_interval, p_value
+from benchmarks.tables import append_csv, print_table, read_csv
 from config import Config, parse_config, selected_method
 from extensions import SPREAD, masses_of_dapo
 from grading import rewards_of
@@ -281,6 +281,20 @@ def differences(counted: dict, setting: str, row: str, base: str = "dapo") -> np
     ours, theirs = counted[setting, row], counted[setting, base]
     both = [seed for seed in ours if seed in theirs]
     return np.array([mean_reward([ours[seed]]) - mean_reward([theirs[seed]]) for seed in both])
+
+
+def print_differences(label: str, differences: dict[str, np.ndarray]) -> None:
+    """Print a line per name: its paired differences over seeds [n], and whether their mean is 0.
+
+    The p of the t-tests are Holm-corrected over the lines.
+    """
+    corrected = holm({name: p_value(values) for name, values in differences.items()})
+    lines = []
+    for name, values in differences.items():
+        above = f"{(values > 1e-9).sum()} of {len(values)}"  # more than rounding error in the means
+        lines.append([name, mean_interval(values), above, f"{corrected[name]:.2g}"])
+    header = [label, "mean, 95 % interval", "seeds above 0", f"p (Holm, of {len(lines)})"]
+    print_table(header, lines)
 
 
 def print_signs(counted: dict) -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/statistics.py and tables.py, compared with closed forms and hand calculations."""
+"""benchmarks/statistics.py and tests of differences, compared with closed forms and by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.statistics import critical_t, half_width, holm, mean_interval, spearman, two_sided_p
-from benchmarks.tables import print_differences
+from benchmarks.weights import print_differences
 
 
 @pytest.mark.parametrize("t", [-30.0, -1.0, 0.0, 0.5, 2.0, 40.0, 1e4])
