@@ -40,7 +40,11 @@ def locate(name: str | Path) -> tuple:
             # One rank of a node downloads while the others wait.
             folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
     _, config = read_configs(name, folder)
-    return folder, config, read_tokenizer(name, folder)
+    if not [path for kind in TOKENIZERS for path in folder.glob(kind)]:
+        raise UserError(f"--model {name}: no tokenizer in {folder}")  # else transformers makes one
+    with one_line(name, f"cannot read the tokenizer in {folder}"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return folder, config, tokenizer
 
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
@@ -57,14 +61,6 @@ def read_configs(name: str | Path, folder: str | Path) -> tuple:
         raise UserError(f"{model} is quantised: pass the original model")
     config.name_or_path = whole.name_or_path
     return whole, config
-
-
-def read_tokenizer(name: str | Path, folder: Path):
-    """The model's tokenizer. Raises UserError."""
-    if not [path for kind in TOKENIZERS for path in folder.glob(kind)]:
-        raise UserError(f"--model {name}: no tokenizer in {folder}")  # else transformers makes one
-    with one_line(name, f"cannot read the tokenizer in {folder}"):
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
