@@ -10,6 +10,7 @@ Shapes: N response tokens of a batch, H hidden size.
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from infra.log import save_samples
 from infra.progress import Stopwatch
 from infra.ranks import this_device
 from methods import correlation
-from policy import old_log_probabilities
+from policy import TokenOutputs, old_log_probabilities, scaled_head
 
 COLUMNS = ("batch", "pool", "rule", "side", "statistic", "value")
 TOP_K = 20
@@ -47,8 +48,8 @@ KINDS = {  # kind of token -> what its text matches, without spaces around it; t
 def sampled_batch(cfg: Config) -> dict:
     """The rollout batch that cfg describes, from --output-dir if it is there already.
 
-    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H], the texts of
-    tokens [N], lengths [B] and G.
+    Returns rollouts, A, log p, entropy, Σ p² [N], states h and top-K proxies [N, H] (0 where A is
+    0), the texts of tokens [N], lengths [B] and G.
     """
     path = Path(cfg.output_dir) / "batch.pt"
     if path.exists():
@@ -61,22 +62,27 @@ def sampled_batch(cfg: Config) -> dict:
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
 
     def features(outputs, head) -> torch.Tensor:
-        top_k = top_k_hidden_gradient(outputs, head, TOP_K)
-        return torch.cat([outputs.hidden, top_k, outputs.mean_p[:, None]], dim=1)  # [n, 2 H + 1]
+        return torch.cat([outputs.hidden, outputs.mean_p[:, None]], dim=1)  # [n, H + 1]
 
     logprob, entropy, rows = old_log_probabilities(run.policy, plan, features)
     tokens = packed(rollouts, advantages, logprob, entropy)
     found = torch.empty(rows.shape, device=this_device())
     for index, part in rows.parts:
         found[index] = part.float()
-    hidden, top_k = found[:, :-1].chunk(2, dim=1)
+    hidden, mean_p = found[:, :-1], found[:, -1]
+
+    own = tokens.advantage != 0  # no λ depends on another's v, which costs a product with the head
+    outputs = TokenOutputs(logprob[own], entropy[own], mean_p[own], hidden[own], tokens.token[own])
+    top_k = torch.zeros_like(hidden)
+    head = partial(scaled_head, run.policy.lm, run.policy.temperature)
+    top_k[own] = top_k_hidden_gradient(outputs, head, TOP_K)
     tensors = {
         "advantage": tokens.advantage,
         "logprob": logprob,
         "entropy": entropy,
         "hidden": hidden,
         "top_k": top_k,
-        "mean_p": found[:, -1],
+        "mean_p": mean_p,
         "length": tokens.length,
     }
     batch = {name: tensor.cpu() for name, tensor in tensors.items()}

@@ -161,7 +161,8 @@ def checked_tests(tests, where: str) -> list[dict]:
     if not isinstance(tests, list):
         raise ProgramsError(f"{where} is of type {type(tests).__name__}: write a list of tests")
     for number, test in enumerate(tests, start=1):
-        if reason := flaw(test):
+        reason = flaw(test)
+        if reason:
             raise ProgramsError(f"{where}, test {number}, {reason}")
     return tests
 

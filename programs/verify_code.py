@@ -59,7 +59,7 @@ def reward_of_program(program: str | None, tests: list[dict]) -> float:
     """1.0 if there is a program and it passes all tests, else 0.0."""
     if program is None:
         return 0.0
-    return float(not run_tests(program, tests).stopped)
+    return float(run_tests(program, tests).passed == len(tests))
 
 
 # A line's (margin)(marks)(tag). (?![`~]) keeps matching linear: a run of marks is matched whole.
