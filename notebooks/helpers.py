@@ -114,6 +114,8 @@ def numbers(answer) -> np.ndarray:
 
 def compare(answer, expected, tolerance: float) -> None:
     """Raises ValueError, with what distinguishes them, unless the answer is as expected."""
+    if "int" in str(getattr(expected, "dtype", "")) and torch.as_tensor(answer).is_floating_point():
+        raise ValueError("a token is a whole number: return integers")
     found, expected = numbers(answer), numbers(expected)
     if found.shape != expected.shape:
         raise ValueError(f"shape {found.shape} where {expected.shape} is expected")
