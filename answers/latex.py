@@ -7,6 +7,7 @@ are dropped. All patterns limit repetition, so hostile text cannot slow them dow
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from . import units
 
@@ -89,6 +90,7 @@ TOKEN = re.compile(
 NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
 
 
+@lru_cache(maxsize=256)  # a gold answer is compared with a group of responses
 def normalise(answer: str) -> list[str]:
     """The tokens of an answer; empty if it is too long."""
     answer = rewritten(plain(answer).strip(" \t\n$"))

@@ -173,6 +173,11 @@ def names(tree: tuple) -> set[str]:
     return {node[1] for node in walk(tree) if node[0] in ("name", "function")}
 
 
+def must_be_real(tree: tuple) -> bool:
+    """Whether only real values of an expression count: it has names, and no i."""
+    return bool(names(tree)) and ("constant", "i") not in walk(tree)
+
+
 class Evaluator:
     """Compares expressions of two answers, `trees`, within one budget."""
 
@@ -194,11 +199,16 @@ class Evaluator:
         if name in drawn:
             return drawn[name]
         turn, kind = divmod(point, 4)
-        part = Fraction(self.draw.randint(1, 96), 97)
-        small = Fraction(self.draw.randint(1, 9))
-        large = self.sizes[(turn + ord(name[-1])) % len(SIZES)] * (1 + part) / 2
+        part, small = self.draw.randint(1, 96), self.draw.randint(1, 9)
         sign = self.draw.choice((1, -1)) if turn % 2 else 1
-        value = (sign * part, small, large, sign * small * COMMON - turn % 2)[kind]
+        if kind == 0:
+            value = Fraction(sign * part, 97)
+        elif kind == 1:
+            value = Fraction(small)
+        elif kind == 2:
+            value = Fraction(self.sizes[(turn + ord(name[-1])) % len(SIZES)] * (97 + part), 194)
+        else:
+            value = Fraction(sign * small * COMMON - turn % 2)
         if name in WHOLE:
             value = Fraction(round(value) or self.draw.randint(1, 9))
         while value in drawn.values():
@@ -232,10 +242,10 @@ class Evaluator:
             raise Undefined
         return result
 
-    def at(self, node: tuple, point: int):
-        """The value, or None where it is undefined. An expression with names must be real."""
+    def at(self, node: tuple, point: int, is_real: bool = False):
+        """The value, or None where it is undefined, or complex although it `is_real`."""
         self.pay(1)
-        self.is_real = bool(names(node)) and ("constant", "i") not in walk(node)
+        self.is_real = is_real
         try:
             return self.value(node, point)
         except ArithmeticError:
@@ -243,7 +253,7 @@ class Evaluator:
 
     def constant(self, node: tuple, known: Set[str] = frozenset()):
         """The value of a real number, with `known` names as drawn at point -1, else Unreadable."""
-        value = self.at(node, -1) if names(node) <= known else None
+        value = self.at(node, -1, must_be_real(node)) if names(node) <= known else None
         if value is None or isinstance(value, mp.mpc):
             raise Unreadable
         return value
@@ -251,17 +261,19 @@ class Evaluator:
     def pairs(self, p: tuple, g: tuple) -> Iterator[tuple]:
         """The values of both at each point. Raises Undefined if both have values at few points."""
         free = bool(names(p) | names(g))
+        p_is_real, g_is_real = must_be_real(p), must_be_real(g)
+        enough = 1 if p == g else POINTS
         found = []
         alone = 0
         for point in range(ATTEMPTS if free else 1):
-            a = self.at(p, point)
-            b = self.at(g, point)
+            a = self.at(p, point, p_is_real)
+            b = self.at(g, point, g_is_real)
             if a is None or b is None:
                 alone += a is not b
                 continue
             yield a, b
             found.append(str(self.drawn.get(point)))
-            if len(found) == POINTS:
+            if len(found) == enough:
                 break
         least = MIN_POINTS if free and p != g else 1
         if min(len(found), 2 * len(set(found))) < least or 6 * len(found) <= alone:

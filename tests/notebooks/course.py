@@ -36,6 +36,11 @@ SHORTER = {
     "rewards, 256)": "rewards, 128)",
     "sizes = [16, 32, 64, 128, 256]": "sizes = [16, 32, 64, 128]",
     "responses(8, 5), responses(12, 7)": "responses(5, 5), responses(9, 7)",
+    "toy.problems(PROMPTS * STEPS, seed=1000 + seed)": "toy.problems(8, seed=1000 + seed, k=3)",
+    "one = batch(lm, tokenizer, problems": (
+        "with patch.object(minimal, 'MAX_NEW_TOKENS', 28):\n"
+        "            one = batch(lm, tokenizer, problems"
+    ),
     "64, 81]": "64, 70]",
     "range(0, 96, 3)": "range(0, 72, 3)",
     "STEPS, PROMPTS, GROUP = 10, 16, 8": "STEPS, PROMPTS, GROUP = 2, 4, 8",
