@@ -49,7 +49,7 @@ def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
         trees = [parse(p), parse(g)]
         return Judge(trees, budget=budget).same(*trees)
     except Unreadable:
-        return p == g != [] or [*p, "\\base"] == g[:-1] or p == [*g, "\\base", "10"]
+        return p == g != () or (*p, "\\base") == g[:-1] or p == (*g, "\\base", "10")
 
 
 class Judge(Evaluator):

@@ -91,11 +91,11 @@ NUMBER_IN_TEXT = re.compile(r"(?<![\w^.-])-?\.?\d")
 
 
 @lru_cache(maxsize=256)  # a gold answer is compared with a group of responses
-def normalise(answer: str) -> list[str]:
+def normalise(answer: str) -> tuple[str, ...]:
     """The tokens of an answer; empty if it is too long."""
     answer = rewritten(plain(answer).strip(" \t\n$"))
     tokens = spelled_out(answer) if len(answer) <= MAX_CHARS else []
-    return without_introduction(separated(tokens)) if len(tokens) <= MAX_TOKENS else []
+    return tuple(without_introduction(separated(tokens))) if len(tokens) <= MAX_TOKENS else ()
 
 
 def spelled_out(answer: str) -> list[str]:

@@ -38,7 +38,7 @@ INFINITY = ("constant", "∞")
 DEGREE = ("/", ("constant", "π"), ("number", Fraction(180), 0))
 
 
-def parse(tokens: list[str]) -> tuple:
+def parse(tokens: tuple[str, ...]) -> tuple:
     """The tree of an answer's tokens. Raises Unreadable."""
     parser = Parser(tokens)
     tree = parser.read(END)
@@ -56,8 +56,8 @@ def is_letter(token: str) -> bool:
 class Parser:
     """Reads a tree from tokens, which are a stack: the next token is the last."""
 
-    def __init__(self, tokens: list[str]):
-        self.tokens = tokens[::-1]
+    def __init__(self, tokens: tuple[str, ...]):
+        self.tokens = list(reversed(tokens))
         self.last = ""  # the token taken last
         self.depth = 0
         self.bars = 0  # open bars of absolute values
