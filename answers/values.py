@@ -258,11 +258,10 @@ class Evaluator:
             raise Unreadable
         return value
 
-    def pairs(self, p: tuple, g: tuple) -> Iterator[tuple]:
-        """The values of both at each point. Raises Undefined if both have values at few points."""
+    def pairs(self, p: tuple, g: tuple, enough: int = POINTS) -> Iterator[tuple]:
+        """The values of both at each point, `enough` times. Raises Undefined if at few points."""
         free = bool(names(p) | names(g))
         p_is_real, g_is_real = must_be_real(p), must_be_real(g)
-        enough = 1 if p == g else POINTS
         found = []
         alone = 0
         for point in range(ATTEMPTS if free else 1):
@@ -281,8 +280,9 @@ class Evaluator:
 
     def equal(self, p: tuple, g: tuple, tolerance: Fraction = Fraction(0)) -> bool:
         """Whether two expressions are equal where both are defined."""
+        enough = 1 if p == g else POINTS
         try:
-            return all(agree(a, b, tolerance) for a, b in self.pairs(p, g))
+            return all(agree(a, b, tolerance) for a, b in self.pairs(p, g, enough))
         except Undefined:
             return False
 
