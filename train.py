@@ -168,7 +168,8 @@ def update(
             (-objective * run.world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
             loss -= objective.detach()
-            clipped += is_clipped(method, logprob, own, cfg).sum()
+            if method.clip_range is not None:  # else the surrogate has no clip
+                clipped += is_clipped(method, logprob, own, cfg).sum()
             progress.update(len(own))
 
         norms.append(clip_and_step(run, cfg.max_grad_norm))

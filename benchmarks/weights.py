@@ -3,7 +3,7 @@
     python -m benchmarks weights
 
 prints the tables of the runs in results/weights.csv, trains those it lacks, one after the other in
-this process, and prints all tables. A run's line is appended when it ends. Protocol and results:
+this process, and prints them again. A run's line is appended when it ends. Protocol and results:
 docs/results/weights.md.
 """
 
@@ -89,7 +89,8 @@ COLUMNS = (*Job._fields, "accuracy", "pass8", "greedy", "entropy", "rewards")
 def weights(args) -> None:
     """Print the tables of the rows that are complete, train the others, and print all."""
     path = Path(args.csv)
-    print_tables(runs(path))
+    known = runs(path)
+    print_tables(known)
     for setting in MAIN:
         for row in TUNED:
             complete(path, setting, row, best_rate(path, setting, row), COUNTED)
@@ -97,7 +98,8 @@ def weights(args) -> None:
             complete(path, setting, row, best_rate(path, setting, "dapo"), EIGHT)
     for row in ("dapo", *PRIMARY):
         complete(path, LONG, row, best_rate(path, "learn", row), EIGHT)
-    print_tables(runs(path))
+    if len(runs(path)) > len(known):
+        print_tables(runs(path))
 
 
 def runs(path: Path) -> dict[Job, dict]:
