@@ -23,6 +23,7 @@ from benchmarks.tables import append_csv, print_table, read_csv
 from config import Config, parse_config
 from delta import delta_coefficients
 from grpo import group_advantages
+from infra.errors import UserError
 from infra.log import save_samples
 from infra.progress import Stopwatch
 from infra.ranks import this_device
@@ -59,6 +60,8 @@ def sampled_batch(cfg: Config) -> dict:
     rollouts, _ = train.sample(run, 1, Stopwatch())
     rewards = torch.tensor([response.reward for response in rollouts])
     advantages = group_advantages(rewards, cfg.group_size)
+    if not advantages.any():
+        raise UserError(f"--data {cfg.data}: all groups have equal rewards: take other problems")
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
 
     def features(outputs, head) -> torch.Tensor:

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+import train
 from benchmarks import branches, credit
 from benchmarks.tables import read_csv
+from config import parse_config
 from delta import delta_coefficients
+from infra.errors import UserError
 from rollout import random_numbers
 
 
@@ -84,6 +87,15 @@ def test_weights_of_each_problem_for_itself(batch):
     n = int(batch["length"][:4].sum())
     assert torch.equal(apart[:n], delta_coefficients(v[:n], batch["advantage"][:n], 1))
     assert torch.equal(apart[n:], torch.ones(len(apart) - n))
+
+
+def test_a_batch_without_an_advantage_is_refused(tmp_path, monkeypatch):
+    rewards = [0.0] * 8 + [1.0] * 8
+    rollouts = [SimpleNamespace(reward=reward) for reward in rewards]
+    monkeypatch.setattr(train, "prepare", lambda _: None)
+    monkeypatch.setattr(train, "sample", lambda *_: (rollouts, 2))
+    with pytest.raises(UserError, match="take other problems"):
+        credit.sampled_batch(parse_config(["--output-dir", str(tmp_path)]))
 
 
 def test_chosen_responses_are_complete_and_of_mixed_groups(batch):
