@@ -114,14 +114,13 @@ def numbers(answer) -> np.ndarray:
 
 def compare(answer, expected, tolerance: float) -> None:
     """Raises ValueError, with what distinguishes them, unless the answer is as expected."""
-    is_whole = "int" in str(getattr(expected, "dtype", ""))
-    found, expected = numbers(answer), numbers(expected)
-    if found.shape != expected.shape:
-        raise ValueError(f"shape {found.shape} where {expected.shape} is expected")
-    allowed = tolerance * max(1.0, np.abs(expected).max(initial=0))
-    if not (np.abs(found - expected) <= allowed).all():  # a NaN is not right
+    found, right = numbers(answer), numbers(expected)
+    if found.shape != right.shape:
+        raise ValueError(f"shape {found.shape} where {right.shape} is expected")
+    allowed = tolerance * max(1.0, np.abs(right).max(initial=0))
+    if not (np.abs(found - right) <= allowed).all():  # a NaN is not right
         raise ValueError(f"yours: {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}")
-    if is_whole and np.asarray(answer).dtype.kind == "f":
+    if "int" in str(getattr(expected, "dtype", "")) and np.asarray(answer).dtype.kind == "f":
         raise ValueError("a token is a whole number: return integers")
 
 
