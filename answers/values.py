@@ -259,7 +259,7 @@ class Evaluator:
         return value
 
     def pairs(self, p: tuple, g: tuple, enough: int = POINTS) -> Iterator[tuple]:
-        """The values of both at each point, `enough` times. Raises Undefined if at few points."""
+        """The values of both at up to `enough` points. Raises Undefined if both have few."""
         free = bool(names(p) | names(g))
         p_is_real, g_is_real = must_be_real(p), must_be_real(g)
         found = []

@@ -19,6 +19,7 @@ from methods import (
     checked_weights,
     dapo_surrogate,
     fipo_weights,
+    is_clipped,
     sapo_surrogate,
     weight_metrics,
 )
@@ -35,6 +36,16 @@ def weights(name, tokens, *flags):
 def test_methods_have_mean_one(name):
     tokens = token_batch([2, 5, 3, 4])
     assert weights(name, tokens, "--group-size", "2").mean() == pytest.approx(1, abs=1e-6)
+
+
+def test_tokens_beyond_a_clip_or_the_dual_clip_are_clipped():
+    """r from 0.7 to 11, for A > 0 and then for A < 0. --clip-high is 0.28."""
+    ratio = torch.tensor([0.7, 0.9, 1.25, 1.3, 9.0, 11.0]).repeat(2)
+    tokens = SimpleNamespace(
+        logprob=torch.zeros(12), advantage=torch.tensor([2.0, -0.5]).repeat_interleave(6)
+    )
+    pos, neg = [False] * 3 + [True] * 3, [True] + [False] * 4 + [True]
+    assert is_clipped(METHODS["dapo"], ratio.log(), tokens, FLAGS).tolist() == pos + neg
 
 
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
