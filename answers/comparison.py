@@ -21,12 +21,25 @@ QUESTION = re.compile(
     r"|(?<!_)(?<!_\{)\\(?:min|max)(?![a-zA-Z])"
 )
 
+OPTION = re.compile(  # "(C) 12", "C: 12"
+    r"\s*(?:\\(?:text[a-z]{0,6}|mathrm)\s?\{)?\(?([A-J])[).:]\s?\}?[\s~\\$]{0,4}"
+    r"(?=[-\d.]|\\(?:frac|sqrt|pi))[^A-J]*$"
+)
+
 
 def is_equivalent(prediction: str, gold: str | float) -> bool:
     """Whether two answers are equal by the rules of verify.py. Never raises."""
+    if is_option_of(prediction, str(gold)) or is_option_of(str(gold), prediction):
+        return True
     prediction = without_question(prediction)
     is_question = QUESTION.search(prediction) is not None
     return not is_question and same_answer(prediction, without_question(str(gold)))
+
+
+def is_option_of(letter: str, option: str) -> bool:
+    """Whether an answer is the bare letter of an option that is written out, as C of (C) 12."""
+    found = OPTION.match(option)
+    return found is not None and normalise(letter) in ((found[1],), ("(", found[1], ")"))
 
 
 def without_question(answer: str) -> str:

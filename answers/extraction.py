@@ -73,7 +73,7 @@ SETTLED = re.compile(rf"(?i)\W*{phrases('settles')}")
 RESTATED = re.compile(
     rf"(?i)(?:{phrases('concludes')}[^?]{{0,200}}?(?:{phrases('states')}\s|'s\s|[:=])"
     rf"|^[\s$)]{{0,5}}=)\s{{0,3}}(?:({NUMBER})|{FORMULA.pattern})[\s*$)]{{0,5}}(?:[,;]|$)"
-    rf"|^[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
+    rf"|^(?:####)?[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
 # Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
@@ -87,7 +87,12 @@ STATES = re.compile(
     rf"|(?i:{phrases('leads')}|['’]s)[\s*$,:\\\[]*$|=\s*$"
 )
 # Answers without a box.
-STATED = re.compile(r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|####|(?m:^)A:(?=.{1,80}$)")
+STATED = re.compile(
+    r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|(?m:^)A:(?=.{1,80}$)"
+    # GSM8K's sign, but not a heading: "#### 2. Add", "#### Step 2", "#### n = 3:"
+    r"|(?<!#)####(?!#|\s*(?:\d{1,2}[.):]\s?[a-zA-Z]|[a-zA-Z]{3}|[^\n]{0,80}:\s*(?:\n|$)))"
+)
+DISPLAYED = re.compile(r"\\\[((?:(?!\\[\[\]]).){1,300})\\\]|\$\$([^$]{1,300})\$\$", re.DOTALL)
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
 SUM = re.compile(
@@ -122,12 +127,15 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
         answer = tagged[-1][1].strip()
         is_kept = not is_withdrawn(answer, response[tagged[-1].end() :][:AFTER])
         return (result(answer) or only_number(answer)) if is_kept else None
-    if found:
-        return boxed_answer(response, found)
-    tail = TAG.sub(" ", BOLD.sub("", response[-TAIL:]))
+    answer = boxed_answer(response, found) if found else None
+    if answer is not None:
+        return answer
+    behind = response[found[-1][1] if found else 0 :]  # a statement may replace a box
+    tail = TAG.sub(" ", BOLD.sub("", behind[-TAIL:]))
+    tail = DISPLAYED.sub(in_line, tail)
     statements = list(STATED.finditer(tail))
     if not statements:
-        return None if truncated else result(tail)
+        return None if truncated or found else result(tail)
     before = SENTENCE_END.split(tail[: statements[-1].start()])[-1]
     stated = tail[statements[-1].end() :].lstrip(" \t\n\r*_:#=")[:AFTER]
     sentence, *rest = SENTENCE_END.split(stated)
@@ -137,6 +145,11 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     sentence = without_clause(re.split(r",?\s(?:because|since)\s", sentence)[0].strip())
     answer = result(sentence) or sentence
     return None if is_withdrawn(answer, "\n".join(rest)) else answer
+
+
+def in_line(displayed: re.Match) -> str:
+    r"""$x$ for \[ x. \], which may stand on several lines."""
+    return f"${' '.join((displayed[1] or displayed[2]).split()).strip(' .')}$"
 
 
 def boxes(response: str) -> list[tuple[int, int, str]] | None:

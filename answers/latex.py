@@ -24,12 +24,16 @@ DROPPED = frozenset([*LISTED["dropped"].split(), "\\ ", "\\\n", "\\"])
 FUNCTIONS = frozenset(LISTED["functions"].split())
 INEQUALITIES = frozenset("<>≤≥≠")
 
-VARIANT = re.compile("[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000½⅓⅔¼¾]")
+VULGAR = "[¼-¾⅐-⅞]"  # fractions that are one character
+VARIANT = re.compile(
+    f"[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000]|{VULGAR}"
+)
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 
 
 def plain(text: str) -> str:
     """Variants of characters in one spelling: x¹⁰ is x^{10}, a full-width 5 is 5."""
+    text = re.sub(rf"(?<=\d)(?={VULGAR})", " ", text)  # 2½ is a mixed number
     text = VARIANT.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
     return re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{run[0].translate(RAISED)}}}", text)
 
@@ -134,7 +138,7 @@ def upright(text: str, tokens: list[str]) -> list[str]:
         return [meaning or ","] if meaning or "," in text else []
     if re.fullmatch(r"\(?[a-zA-Z]\)?", stripped):
         letter = stripped.strip("()")
-        is_unit = tokens and (tokens[-1][-1].isdecimal() or tokens[-1] in ")}")
+        is_unit = tokens and (tokens[-1][-1].isdecimal() or tokens[-1] in ")}π")
         return [f"\\text{{{letter}}}" if is_unit and letter in units.UNITS else letter]
     if NUMBER_IN_TEXT.search(stripped):
         return spelled_out(rewritten(stripped))

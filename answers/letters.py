@@ -7,7 +7,7 @@ from .thoughts import without_thoughts
 
 # A letter with what may enclose it, but no formula, no "A or B" and no beginning of a sentence.
 LETTER = (
-    r"(?:[\s*_$({\[\"]|\\\(|\\(?:text|math)[a-z]{0,6}\b|\\boxed\b){0,9}([A-J])(?![\w'’-])"
+    r"(?:[\s*_$({\[\"“]|\\\(|\\(?:text|math)[a-z]{0,6}\b|\\boxed\b){0,9}([A-J])(?![\w'’-])"
     r"(?!\s*(?:[=+/^]|,?\s?(?:or|and|\\text\{\s?(?:or|and))\b|,\s?[A-J]\b))"
     r"(?!(?<=[AI])\s+(?!because|since|as\b)[a-z])"
 )

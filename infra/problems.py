@@ -91,22 +91,27 @@ def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict
     """The function of a record and its index that returns a problem.
 
     It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
-    Raises UserError if the records have none of these.
+    Raises UserError if the records have none of these, or options in a column that is not read.
     """
     columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
     missing = [name for name in (source.problem_column, answer) if name not in columns]
-    if not missing:
-        return partial(read_record, source)
     for layout, read in (*KNOWN, *LAYOUTS):
-        if columns.keys() >= set(layout):
+        if missing and columns.keys() >= set(layout):
             return read
     if missing == ["problem"] and "question" in columns:
-        return partial(read_record, replace(source, problem_column="question"))
-    raise UserError(
-        f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
-        "--answer-column"
-    )
+        source, missing = replace(source, problem_column="question"), []
+    if missing:
+        raise UserError(
+            f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
+            "--answer-column"
+        )
+    for column in OPTIONS & columns.keys():
+        raise UserError(
+            f"{where}: the model would not see the options in column {column}: write them into "
+            "the problems, and drop the column"
+        )
+    return partial(read_record, source)
 
 
 def read_record(source: Source, record: dict, index: int) -> dict:
@@ -114,6 +119,9 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     cell = record.get(source.problem_column)
     chat = {}
     if cell and isinstance(cell, list) and all(isinstance(each, dict) for each in cell):
+        if not all(isinstance(each.get("content"), str) and "role" in each for each in cell):
+            form = '{"role": "user", "content": TEXT}'
+            raise ValueError(f"column {source.problem_column}, a message is not like {form}")
         chat = {"chat": cell}
         if cell[-1]["role"] != "user":  # an assistant's turn may hold the solution
             raise ValueError(
@@ -157,7 +165,10 @@ def verl_problem(record: dict, index: int) -> dict:
     if record.get("ability") == "code":
         return eurus_problem(record, index)
     source = Source("", "prompt", "reward_model.ground_truth")
-    gold = (record.get("reward_model") or {}).get("ground_truth")
+    truth = record.get("reward_model") or {}
+    if not isinstance(truth, dict):
+        raise ValueError("column reward_model, is not an object: pass the original file")
+    gold = truth.get("ground_truth")
     return read_record(source, record | {source.answer_column: gold}, index)
 
 
@@ -175,6 +186,13 @@ def mmlu_pro_problem(record: dict, index: int) -> dict:
     return multiple_choice(record["question"], record["options"], record["answer"])
 
 
+def mmlu_problem(record: dict, index: int) -> dict:
+    """MMLU: four choices, and the index of the right one."""
+    options, right = record["choices"], record["answer"]
+    letter = LETTERS[right] if right in range(len(options)) else right
+    return multiple_choice(record["question"], options, letter)
+
+
 def multiple_choice(question, options: list, right) -> dict:
     """A question and its options; `right` is the letter of the right one. Raises ValueError."""
     letters = LETTERS[: len(options)]
@@ -189,7 +207,9 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
     (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
     (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
+    (("question", "choices", "answer", "subject"), mmlu_problem),
 ]
+OPTIONS = {"options", "choices"}  # columns of other sets
 
 
 # ---- prompts -------------------------------------------------------------------------------------

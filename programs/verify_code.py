@@ -62,8 +62,13 @@ def reward_of_program(program: str | None, tests: list[dict]) -> float:
     return float(run_tests(program, tests).passed == len(tests))
 
 
-# A line's (margin)(marks)(tag). (?![`~]) keeps matching linear: a run of marks is matched whole.
-FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})(?![`~])([^\n`]*)$", re.MULTILINE)
+# A line's (margin)(marks)(tag), also in <answer>, or before a token such as </s> and <|im_end|>.
+# (?![`~]) keeps matching linear: a run of marks is matched whole.
+FENCE = re.compile(
+    r"^([ \t>]*)(?:<answer>[ \t]*)?(`{3,}|~{3,})(?![`~])([^\n`]*?)"
+    r"(?:[ \t]*(?:</\w{1,9}>|<\|\w{1,20}\|>)){0,3}[ \t]*$",
+    re.MULTILINE,
+)
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 
 

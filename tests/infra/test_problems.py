@@ -20,6 +20,7 @@ PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4
 CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3=?"}]
 SOLVED = [*CHAT, {"role": "assistant", "content": "It is 5."}]
 CHOICE = {"question": "q", "options": ["u", "v"], "answer": "B", "answer_index": 1}  # MMLU-Pro
+MMLU = {"question": "q", "subject": "s", "choices": ["u", "v"], "answer": 1}
 
 
 def verl(chat, ability, gold):
@@ -64,6 +65,13 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         (verl(CHAT, "MATH", [2]), ", record 1, column reward_model.ground_truth, holds a list:"),
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
+        (
+            verl([{"from": "human", "value": "1"}], "MATH", "2"),
+            ", record 1, column prompt, a message",
+        ),
+        (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
+        (MMLU | {"answer": 2}, ", record 1, column answer, 2 is no letter of its 2 options"),
+        ({"question": "q", "choices": ["u", "v"], "answer": "1"}, ": the model would not see the"),
         (CHOICE | {"answer": "C"}, ", record 1, column answer, 'C' is no letter of its 2 options"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
