@@ -165,6 +165,11 @@ def check_flags(cfg: Config, given: dict) -> None:
             if other in given and getattr(cfg, name) == value:
                 setting = f"{spelled(name)} {quote(value)}"
                 raise UserError(f"{spelled(other)} does nothing with {setting}")
+    if cfg.overlong_buffer >= cfg.max_new_tokens:
+        raise UserError(
+            f"--overlong-buffer {cfg.overlong_buffer} would shape all {cfg.max_new_tokens} tokens "
+            "of --max-new-tokens: take a smaller one, a fifth as in the released code"
+        )
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
 

@@ -232,7 +232,8 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
     bounds = flags.lam_min, flags.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
-    if flags.method == "delta" and weight.min() > 0 and flags.lam_min < flags.lam_max:
+    has_range = flags.method == "delta" and flags.delta_variant != "no_range_map"
+    if has_range and weight.min() > 0 and flags.lam_min < flags.lam_max:
         # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
         lam = weight[own] * (flags.lam_min / weight.min())
         alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)

@@ -107,7 +107,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
     mini_batch = torch.arange(len(length)) // (MINI_BATCH * GROUP_SIZE)  # [B] its number: 0 to 3
     mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N]
     losses, norms = [], []
-    for k in range(PROMPTS // MINI_BATCH):
+    for k in range(int(mini_batch.max()) + 1):
         responses = mini_batch == k  # [B]
         tokens = mini_batch_of_token == k  # [N], of which n are True
         if not advantage[tokens].any():

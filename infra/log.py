@@ -22,6 +22,8 @@ def introduce(run) -> None:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
         line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
+        if run.state.step == run.cfg.steps:
+            line += ", the last one: nothing is trained"
         print(printable(line))
         texts = read_json(run.folder / "config.json")
         ends = " or ".join(map(repr, texts["end_tokens"]))

@@ -72,6 +72,10 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     held_out = held_out[: cfg.eval_limit or None]
     on_first_rank(prepare_sandbox, problems + held_out)
+    seen = {problem["problem"] for problem in problems}
+    shared = sum(problem["problem"] in seen for problem in held_out)
+    if shared and is_first_rank():
+        print(f"{shared} of {len(held_out)} problems of --eval-data {cfg.eval_data} are in --data")
     return problems, held_out
 
 

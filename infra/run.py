@@ -85,6 +85,7 @@ class Run:
         cfg, tokenizer = self.cfg, self.tokenizer
         model = Path(self.policy.lm.name_or_path)  # its folder
         identity = defining_flags(cfg)
+        identity["dtype"] = str(ranks.computation_dtype(cfg.dtype)).removeprefix("torch.")
         identity["model_files"] = on_first_rank(files.hash_of, [], model)
         identity["problems"] = files.hash_of([self.problems, self.held_out])
         every_prompt = self.prompts + self.held_out_prompts

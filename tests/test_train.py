@@ -76,7 +76,7 @@ def test_train_logs_every_step_and_evaluates_at_the_start_at_intervals_and_at_th
 
 def test_train_writes_all_promised_files(finished, first_model):
     config = json.loads((finished / "config.json").read_text())
-    assert config["method"] == "delta"
+    assert (config["method"], config["dtype"]) == ("delta", "float32")  # not auto
     assert config["first_prompt"] == read_lines(Path(PROBLEMS))[0]["problem"]
     assert config["end_tokens"] == ["<eos>"]
     checkpoints = sorted(path.name for path in finished.glob("checkpoint-*"))
@@ -398,6 +398,7 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
         ("--delta-variant no_range_map --lam-max 2", "--lam-max does nothing with --delta-variant"),
         ("--steps 1" + 18 * "0", "--steps: 1.* must be finite, at least 1 and at most 1"),
         ("--prompts 5", "--prompts 5 is no multiple of --mini-batch 4"),
+        ("--overlong-buffer 64 --max-new-tokens 64", "--overlong-buffer 64 would shape all 64 tok"),
         ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),
     ],
 )

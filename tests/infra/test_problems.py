@@ -11,9 +11,10 @@ from models import byte_tokenizer
 from tokenizers.processors import TemplateProcessing
 
 import toy
+from config import Config
 from grading import grade_all
 from infra.errors import UserError
-from infra.problems import INSTRUCTION, encode_prompts, load_problems, refuse_length
+from infra.problems import INSTRUCTION, encode_prompts, load_problems, load_sets, refuse_length
 from programs.problems import CODE_INSTRUCTION
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
@@ -228,6 +229,12 @@ def test_a_chat_template_that_fails_is_one_line(template):
     with pytest.raises(UserError, match="some/model: its chat template fails: write ") as refused:
         encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(template), 200)
     assert "\n" not in str(refused.value)
+
+
+def test_evaluation_problems_that_are_trained_on_are_counted(tmp_path, capsys):
+    names = [write(tmp_path / name, PROBLEMS[i:]) for i, name in enumerate(("a.jsonl", "b.jsonl"))]
+    load_sets(Config(data=names[0], eval_data=names[1]))
+    assert f"1 of 1 problems of --eval-data {names[1]} are in --data" in capsys.readouterr().out
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
