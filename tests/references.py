@@ -5,6 +5,7 @@ import math
 import torch
 
 from batch import TokenBatch
+from config import parse_config, selected_method
 from policy import TokenOutputs
 
 
@@ -44,6 +45,12 @@ def token_batch(lengths, seed=0, of_response=(1.0, -1.0, 0.5, 0.0), **changes) -
 def token_outputs(hidden, token, logprob=None, entropy=None, mean_p=None):
     """The outputs that a method's features are computed from."""
     return TokenOutputs(logprob, entropy, mean_p, hidden, token)
+
+
+def method_weights(tokens: TokenBatch, *flags) -> torch.Tensor:
+    """ρ of the method that the flags select, for groups of 4."""
+    cfg = parse_config(["--group-size", "4", *map(str, flags)])
+    return selected_method(cfg).weights(tokens, cfg)
 
 
 class SlowDelta:

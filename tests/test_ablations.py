@@ -5,18 +5,12 @@ import math
 
 import pytest
 import torch
-from references import SlowDelta, token_batch, token_outputs, two_sides
+from references import SlowDelta, method_weights, token_batch, token_outputs, two_sides
 
 import train
 from ablations import VARIANTS, fixed_gamma, top_k_hidden_gradient
 from config import selected_method
 from delta import delta_coefficients
-
-
-def delta_weights(tokens, *flags):
-    """The token weights from --method delta with these flags."""
-    cfg = train.parse_config([str(flag) for flag in flags])
-    return selected_method(cfg).weights(tokens, cfg)
 
 
 def test_fixed_temperatures_come_from_the_first_batch():
@@ -47,7 +41,7 @@ GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advanta
 )
 def test_variants_match_reference(K, variant):
     tokens = token_batch(GROUPS, seed=2)
-    ours = delta_weights(tokens, "--K", K, "--delta-variant", variant)
+    ours = method_weights(tokens, "--K", K, "--delta-variant", variant)
     slow = SlowDelta(tokens.features, tokens.advantage, variant)
     expected = slow.coefficients(K, 0.8, 1.2)
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
@@ -76,7 +70,7 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
 
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     def draw(seed):
-        return delta_weights(token_batch([400, 600], seed=seed), "--delta-variant", "random")
+        return method_weights(token_batch([400, 600], seed=seed), "--delta-variant", "random")
 
     lam = draw(0)
     assert torch.equal(lam, draw(0))
@@ -91,11 +85,11 @@ def test_equal_tokens_are_selected_from_the_whole_batch():
     same = torch.ones(4096, 3)  # Δ = 0
     equal = token_batch([512] * 8, 3, of_response=[1.0, -1.0], features=same)
     for which in ("top", "bottom", "random"):
-        kept = delta_weights(equal, "--select", which).view(4, 1024) > 0
+        kept = method_weights(equal, "--select", which).view(4, 1024) > 0
         assert kept.sum() == 2048
         assert ((kept.sum(dim=1) > 430) & (kept.sum(dim=1) < 594)).all()
         again = dataclasses.replace(equal, seed=4)
-        assert not torch.equal(delta_weights(again, "--select", which).view(4, 1024) > 0, kept)
+        assert not torch.equal(method_weights(again, "--select", which).view(4, 1024) > 0, kept)
 
 
 def test_selection_ranks_tokens_whose_coefficients_have_saturated():
@@ -103,8 +97,8 @@ def test_selection_ranks_tokens_whose_coefficients_have_saturated():
     A = torch.tensor([1.0, -1.0]).repeat_interleave(300)
     v = (A * torch.cat([torch.linspace(1, 1.1, 300), torch.linspace(1.1, 1, 300)]))[:, None]
     far = token_batch([300, 300], of_response=[1.0, -1.0], features=v)
-    assert len(delta_weights(far).unique()) == 1
-    kept = delta_weights(far, "--select", "top", "--select-share", 0.25) > 0
+    assert len(method_weights(far).unique()) == 1
+    kept = method_weights(far, "--select", "top", "--select-share", 0.25) > 0
     assert kept[225:375].all() and kept.sum() == 150
 
 
@@ -112,10 +106,10 @@ def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
     """Tokens with zero advantage have the lowest λ and do not count in the bottom share."""
     tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
     sides = tokens.advantage != 0
-    lam = delta_weights(tokens)[sides]
+    lam = method_weights(tokens)[sides]
     kept = {}
     for which in ("top", "bottom", "random"):
-        weights = delta_weights(tokens, "--select", which, "--select-share", 0.3)
+        weights = method_weights(tokens, "--select", which, "--select-share", 0.3)
         assert torch.all(weights[~sides] == 1)
         assert weights[sides].mean() == pytest.approx(1)
         kept[which] = weights[sides] > 0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from references import SlowDelta, token_batch
+from references import SlowDelta, method_weights, token_batch
 
 import train
 from config import METHODS
@@ -27,15 +27,11 @@ from methods import (
 FLAGS = train.parse_config(["--group-size", "4"])
 
 
-def weights(name, tokens, *flags):
-    cfg = train.parse_config(["--method", name, "--group-size", "4", *flags])
-    return METHODS[name].weights(tokens, cfg)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_have_mean_one(name):
     tokens = token_batch([2, 5, 3, 4])
-    assert weights(name, tokens, "--group-size", "2").mean() == pytest.approx(1, abs=1e-6)
+    rho = method_weights(tokens, "--method", name, "--group-size", "2")
+    assert rho.mean() == pytest.approx(1, abs=1e-6)
 
 
 def test_tokens_beyond_a_clip_or_the_dual_clip_are_clipped():
@@ -53,12 +49,13 @@ def test_grpo_weights_average_inside_each_response_first(name):
     """Eq. 12: the weighted mean over tokens equals the mean of the responses' own means."""
     u = torch.arange(10.0)
     expected = torch.stack([part.mean() for part in u.split([2, 5, 3])]).mean()
-    torch.testing.assert_close((weights(name, token_batch([2, 5, 3])) * u).mean(), expected)
+    rho = method_weights(token_batch([2, 5, 3]), "--method", name)
+    torch.testing.assert_close((rho * u).mean(), expected)
 
 
 def test_forking_tokens_keep_the_top_fifth_by_entropy():
     tokens = token_batch([4, 6, 13])
-    rho = weights("forking_tokens", tokens)
+    rho = method_weights(tokens, "--method", "forking_tokens")
     kept = rho > 0
     assert kept.sum() == 5
     assert tokens.entropy[kept].min() > tokens.entropy[~kept].max()
@@ -88,7 +85,7 @@ def test_fipo_weights_match_an_explicit_double_sum():
 
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
-def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau):
+def test_sapo_surrogate_slope_matches_the_formula(A, tau):
     """The slope in log π is A r sech²(τ (r-1) / 2); τ is 1 where A > 0, else 1.05."""
     log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
     tokens = token_batch([21], of_response=[A], logprob=torch.zeros(21))
@@ -96,7 +93,6 @@ def test_sapo_surrogate_slope_matches_the_formula_and_is_one_at_ratio_one(A, tau
     (gradient,) = torch.autograd.grad(surrogate.sum(), log_ratio)
     r = log_ratio.detach().exp()
     torch.testing.assert_close(gradient, A * r / torch.cosh(tau * (r - 1) / 2) ** 2)
-    assert gradient[10].item() == pytest.approx(A)
 
 
 def test_clipped_surrogate_uses_the_clip_flags():

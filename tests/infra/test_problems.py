@@ -173,12 +173,6 @@ def test_encode_prompts_drops_and_counts_prompts_over_the_limit(capsys):
     assert encode_prompts([], tokenizer, 4) == ([], [])
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_column_may_hold_chats(name, tmp_path):
-    problems = load_problems(write(tmp_path / name, [{"problem": CHAT, "answer": "5"}]))
-    assert problems == [{"problem": "1\n2+3=?", "answer": "5", "chat": CHAT}]
-
-
 TYPED, FILLED = r"7{problem}\n8", "71+2=?\n8"  # a line break may be typed as a backslash and an n
 TEXTS = [  # chat template, --prompt-template, what a problem has beside 1+2=?, its prompt
     (None, "", {}, f"1+2=?\n{INSTRUCTION}"),

@@ -228,7 +228,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     "flags, steps, message",
     [
         (["--lr", "1"], 6, "another run or other files (lr 0.0001, not 1.0): choose another"),
-        (["--K", "2"], 6, "(K 1, not 2)"),
+        (["--K", "2"], 6, "(K 1, not 2)"),  # of the run's own method
         ([], 1, "already at step 2: raise --steps"),
     ],
 )

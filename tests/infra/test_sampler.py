@@ -1,5 +1,7 @@
 """infra/sampler.py: which responses are in flight, and that their caches hold the right columns."""
 
+from unittest import mock
+
 import pytest
 import torch
 from models import random_lm
@@ -41,17 +43,12 @@ def test_a_long_response_is_not_overtaken_and_always_runs_alone():
 
 @pytest.mark.parametrize("most", [2**14, 6])
 def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypatch, most):
-    """The caches' content is compared with plain passes in tests/test_rollout.py."""
+    """tests/test_architectures.py compares samples from the caches with plain passes."""
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
     model = random_lm("qwen3").requires_grad_(False)
-    forward, shapes = model.base_model.forward, []
-
-    def spy(**options):
-        shapes.append(options["input_ids"].shape)
-        return forward(**options)
-
-    monkeypatch.setattr(model.base_model, "forward", spy)
-    twice = torch.tensor([5, 6, 7, 8])
-    prefill(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
+    lm, twice = model.base_model, torch.tensor([5, 6, 7, 8])
+    with mock.patch.object(lm, "forward", wraps=lm.forward) as forward:
+        prefill(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
+    shapes = [each.kwargs["input_ids"].shape for each in forward.call_args_list]
     assert sum(count for count, _ in shapes) == 3
     assert all(count == 1 or count * (columns + 1) <= most for count, columns in shapes)

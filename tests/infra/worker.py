@@ -3,7 +3,7 @@
     PYTHONPATH=.:tests torchrun tests/infra/worker.py FOLDER FLAGS...
 
 Trains like train.py, once for each of RUNS, in FOLDER/RUN. Saves to FOLDER/results.pt the token
-weights of every step, and what the ranks exchanged.
+weights of every step, and the refusal that each rank received.
 """
 
 import sys
@@ -16,7 +16,7 @@ from torch import distributed as dist
 
 import train
 from infra.errors import UserError
-from infra.ranks import end_ranks, from_all_ranks, on_first_rank, shared_by_ranks, start_ranks
+from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
 
 RUNS = {
     "delta": [],
@@ -40,32 +40,25 @@ def steps_of(folder: Path, flags: list[str]) -> list[dict]:
     return seen
 
 
-def refused(function, *arguments) -> str:
-    """The message of the UserError that function(*arguments) raises on this rank."""
+def refusal() -> str:
+    """The message that this rank receives when one rank refuses its share."""
+
+    def share(items: list) -> list:
+        if 7 in items:
+            raise UserError("7 is refused")
+        return items
+
     try:
-        function(*arguments)
+        shared_by_ranks([4, 1, 7, 2], share)
     except UserError as error:
         return str(error)
-
-
-def share(items: list) -> list:
-    """A tenth of each item. Refuses 7, which only one rank gets."""
-    if 7 in items:
-        raise UserError("7 is refused")
-    return [item / 10 for item in items]
-
-
-def refuse() -> None:
-    raise UserError(f"rank {dist.get_rank()} refuses")
 
 
 def main() -> None:
     folder, *flags = sys.argv[1:]
     start_ranks()
     results = {name: steps_of(Path(folder, name), [*flags, *own]) for name, own in RUNS.items()}
-    results["tenths"] = from_all_ranks(shared_by_ranks([4, 1, 3, 2, 5], share))
-    results["refused share"] = from_all_ranks(refused(shared_by_ranks, [4, 1, 7, 2], share))
-    results["refused first"] = from_all_ranks(refused(on_first_rank, refuse))
+    results["refusals"] = from_all_ranks(refusal())
     if dist.get_rank() == 0:
         torch.save(results, Path(folder, "results.pt"))
     end_ranks()

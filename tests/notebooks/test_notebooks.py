@@ -16,14 +16,10 @@ from conftest import ROOT
 from batch import Rollout
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+for_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 
 
-def each(paths):
-    """Run a test once for each of these notebooks."""
-    return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
-
-
-@each(NOTEBOOKS)
+@for_each
 def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctly(path, tmp_path):
     """Runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
@@ -106,7 +102,7 @@ def test_lesson_on_real_text_runs_on_another_models_words(copy):
 # ---- a host --------------------------------------------------------------------------------------
 
 
-@each(NOTEBOOKS)
+@for_each
 def test_lesson_can_be_opened_on_a_host(path):
     """A link to the notebook itself follows the title, and one cell prepares the host."""
     link = r"\[Open in Colab\]\(https://colab.research.google.com/github/[\w-]+/[\w.-]+/blob/main/"
@@ -139,9 +135,8 @@ def test_host_cell_finds_the_notebooks_again_or_names_what_to_replace(tmp_path, 
 # ---- outputs -------------------------------------------------------------------------------------
 
 
-@each(NOTEBOOKS)
+@for_each
 def test_notebook_is_committed_with_clean_outputs(path):
-    """All cells ran in order, without errors, warnings, progress bars or a machine's paths."""
     assert path.stat().st_size < 800_000
     cells = [cell for cell in course.read(path) if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from unittest.mock import patch
 
 import pytest
 from conftest import ROOT
@@ -97,20 +98,13 @@ def test_limits_hold_for_each_call_and_grow_with_the_expected_output():
         assert result.stopped == reason
 
 
-def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once(monkeypatch):
-    asked = []
-    run = verify_code.run_tests
-
-    def counted(program, *rest):
-        asked.append(program)
-        return run(program, *rest)
-
-    monkeypatch.setattr(verify_code, "run_tests", counted)
+def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once():
     right, wrong = f"```\n{ADD}\n```", "```\ndef add(a, b): return 0\n```"
     responses = [right, wrong, ADD, f"So:\n{right}", right]
     tests = [CALLS] * 4 + [[dict(CALLS[0])]]
-    assert rewards(responses, tests) == [1.0, 0.0, 0.0, 1.0, 1.0]
-    assert len(asked) == 3
+    with patch.object(verify_code, "run_tests", wraps=run_tests) as runs:
+        assert rewards(responses, tests) == [1.0, 0.0, 0.0, 1.0, 1.0]
+    assert runs.call_count == 3
 
 
 def test_results_do_not_depend_on_the_worker():

@@ -15,8 +15,9 @@ import pytest
 import torch
 from forked import Forked, call, finished, start, torchrun
 from hashed_rewards import rewarded
+from models import response_logits
 from torch.nn.utils.rnn import pad_sequence
-from toy_runs import read_lines, same_weights
+from toy_runs import SCRIPT, read_lines, same_weights
 from transformers import AutoModelForCausalLM
 
 import minimal
@@ -34,7 +35,6 @@ MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
 LIMIT = 1800  # seconds for a run
 LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
-SCRIPT = "tests/hashed_rewards.py"
 SMALL = ["--model", MODEL, "--eval-data", "", "--prompt-template", "{problem}"]
 SMALL += ["--prompts", "2", "--mini-batch", "1", "--group-size", "2", "--save-every", "1"]
 SMALL += ["--max-new-tokens", "16", "--micro-batch-tokens", "128"]
@@ -74,8 +74,7 @@ def plain_logprob(lm, rollouts: list[Rollout]) -> torch.Tensor:
     parts = []
     for response in rollouts:
         token = torch.from_numpy(response.tokens).long()
-        ids = torch.cat([torch.tensor(response.prompt), token])
-        logits = lm(ids[None], use_cache=False).logits[0, len(response.prompt) - 1 : -1]
+        logits = response_logits(lm, response.prompt, response.tokens)
         parts.append(logits.log_softmax(-1).gather(1, token[:, None]).squeeze(1))
     return torch.cat(parts)
 
