@@ -195,7 +195,8 @@ def print_tables(runs: pd.DataFrame) -> None:
     counted = runs[runs["seed"].isin(SEEDS["counted"])]
     counted = counted.drop_duplicates(["setting", "row", "seed"], keep="last")
     reward = counted.pivot(index="seed", columns=["setting", "row"], values="reward")
-    reward = reward.reindex(columns=pd.MultiIndex.from_product([SETTINGS, ROWS]))
+    rows = dict.fromkeys([*ROWS, *counted["row"]])  # also those that ROWS no longer has
+    reward = reward.reindex(columns=pd.MultiIndex.from_product([SETTINGS, rows]))
     print_outcomes(counted, reward)
     for row, base in TESTED:
         for settings in FAMILIES:
