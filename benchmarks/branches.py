@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from benchmarks.credit import coefficients, proxies, sampled_batch
-from benchmarks.statistics import spearman
 from benchmarks.tables import append_csv, print_table, read_csv
 from config import parse_config
 from grading import grade_all
@@ -74,12 +74,12 @@ def branches(args) -> None:
         first = int(batch["length"][:i].sum())
         texts = batch["texts"][first : first + int(batch["length"][i])]
         wanted += [(i, start) for start in starts_of_segments(texts)]
-    lines = read_csv(path, COLUMNS, batch=name)
-    known = {(int(x["response"]), int(x["start"])) for x in lines}
+    lines = read_csv(path, COLUMNS).query("batch == @name")
+    known = set(zip(lines["response"], lines["start"], strict=True))
     missing = [point for point in wanted if point not in known]
     if missing:
         measure(path, cfg, name, batch, missing)
-    print_rules(batch, read_csv(path, COLUMNS, batch=name))
+    print_rules(batch, read_csv(path, COLUMNS).query("batch == @name"))
 
 
 def measure(path: Path, cfg, name: str, batch: dict, points: list[tuple[int, int]]) -> None:
@@ -103,8 +103,8 @@ def measure(path: Path, cfg, name: str, batch: dict, points: list[tuple[int, int
         own += grade_all([text(rollout.prompt, ids)], [rollout.problem], [ids[-1] not in ends])
         if len(own) == CONTINUATIONS:
             value = round(sum(own) / CONTINUATIONS, 4)
-            cells = (name, i, rollout.reward, start, value, CONTINUATIONS)
-            append_csv(path, COLUMNS, [dict(zip(COLUMNS, cells, strict=True))])
+            line = (name, i, rollout.reward, start, value, CONTINUATIONS)
+            append_csv(path, COLUMNS, [line])
 
 
 def rules_of(batch: dict) -> dict[str, torch.Tensor]:
@@ -124,24 +124,23 @@ def rules_of(batch: dict) -> dict[str, torch.Tensor]:
     }
 
 
-def segments_of(batch: dict, lines: list[dict], rules: dict) -> list[dict]:
-    """One record for each segment: its response, reward, credit, and each rule's mean weight.
+def segments_of(batch: dict, lines: pd.DataFrame, rules: dict) -> pd.DataFrame:
+    """A line for each segment: its response, reward, credit, and each rule's mean weight.
 
     A weight is relative to the mean over its response, so that responses can be pooled.
     """
     of_responses = {name: w.split(batch["length"].tolist()) for name, w in rules.items()}
     found = []
-    for i in sorted({int(line["response"]) for line in lines}):
-        own = sorted((int(x["start"]), float(x["value"])) for x in lines if int(x["response"]) == i)
+    for i, own in lines.sort_values("start").groupby("response"):
         R = batch["rollouts"][i].reward
-        points = [*own, (int(batch["length"][i]), R)]
+        points = [*zip(own["start"], own["value"], strict=True), (int(batch["length"][i]), R)]
         for (start, V), (end, next_V) in pairwise(points):
             weights = {}
             for name, of_response in of_responses.items():
                 weights[name] = float(of_response[i][start:end].mean() - of_response[i].mean())
             credit = (next_V - V) * (1 if R == 1 else -1)
             found.append({"response": i, "reward": R, "credit": credit, **weights})
-    return found
+    return pd.DataFrame(found)
 
 
 def auc_of_credit(weights: np.ndarray, credit: np.ndarray) -> float:
@@ -153,27 +152,24 @@ def auc_of_credit(weights: np.ndarray, credit: np.ndarray) -> float:
     return float((high > low).mean() + (high == low).mean() / 2)
 
 
-def print_rules(batch: dict, lines: list[dict]) -> None:
+def print_rules(batch: dict, lines: pd.DataFrame) -> None:
     """Print how each rule points at credit on each side, with 95 % intervals over responses."""
     rules = rules_of(batch)
     segments = segments_of(batch, lines, rules)
     generator = np.random.default_rng(0)
     for side, R in (("right", 1.0), ("wrong", 0.0)):
-        own = [segment for segment in segments if segment["reward"] == R]
-        of = np.array([segment["response"] for segment in own])
-        credit = np.array([segment["credit"] for segment in own])
-        names = np.unique(of)
-        draws = [generator.choice(names, len(names)) for _ in range(1000)]
-        resampled = [np.concatenate([np.flatnonzero(of == i) for i in draw]) for draw in draws]
+        own = segments[segments["reward"] == R]
+        of_responses = list(own.groupby("response").indices.values())  # places of their segments
+        n = len(of_responses)
+        draws = [generator.choice(n, n) for _ in range(1000)]
+        resampled = [np.concatenate([of_responses[i] for i in draw]) for draw in draws]
+        credit = own["credit"].to_numpy()
         cells = []
         for name in rules:
-            weights = np.array([segment[name] for segment in own])
-            row = [name]
-            for statistic in (auc_of_credit, spearman):
-                values = [statistic(weights[index], credit[index]) for index in resampled]
-                low, high = np.nanquantile(values, [0.025, 0.975])
-                row.append(f"{statistic(weights, credit):.2f} ({low:.2f} to {high:.2f})")
-            cells.append(row)
+            weights = own[name].to_numpy()
+            values = [auc_of_credit(weights[index], credit[index]) for index in resampled]
+            low, high = np.nanquantile(values, [0.025, 0.975])
+            cells.append([name, f"{auc_of_credit(weights, credit):.2f} ({low:.2f} to {high:.2f})"])
         large = int((credit > LARGE).sum())
-        print(f"{side}: {len(names)} responses, {len(own)} segments, {large} with credit")
-        print_table(["rule", "AUC", "rank correlation"], cells)
+        print(f"{side}: {n} responses, {len(own)} segments, {large} with credit")
+        print_table(["rule", "AUC"], cells)

@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 import train
 from ablations import top_k_hidden_gradient
 from batch import packed, plan_mini_batches
-from benchmarks.tables import append_csv, print_table, read_csv
+from benchmarks.tables import append_csv, print_frame, read_csv
 from config import Config, parse_config
 from delta import delta_coefficients
 from grpo import group_advantages
@@ -222,14 +223,14 @@ def credit(args) -> None:
     if args.flags:
         cfg = parse_config(args.flags)
         name = Path(cfg.output_dir).name
-        if not read_csv(path, COLUMNS, batch=name):
+        if name not in set(read_csv(path, COLUMNS)["batch"]):
             append_csv(path, COLUMNS, measured(name, sampled_batch(cfg)))
-    for name in dict.fromkeys(line["batch"] for line in read_csv(path, COLUMNS)):
-        print_tables(name, read_csv(path, COLUMNS, batch=name))
+    for name, lines in read_csv(path, COLUMNS).groupby("batch", sort=False):
+        print_tables(name, lines)
 
 
-def measured(name: str, batch: dict) -> list[dict]:
-    """The lines of the CSV for one batch."""
+def measured(name: str, batch: dict) -> list[tuple]:
+    """The lines of the CSV for one batch, as COLUMNS names their cells."""
     v = proxies(batch)
     rules = [(proxy, 1, False) for proxy in v] + [("delta", 0, False), ("delta", 2, False)]
     rules += [("scalar", 0, False), ("delta", 1, True)]
@@ -249,21 +250,17 @@ def measured(name: str, batch: dict) -> list[dict]:
         pool = "problem" if apart else "batch"
         for side, statistic, value in statistics(batch, lam, scalar):
             lines.append((pool, f"{proxy}, K = {K}", side, statistic, value))
-    return [dict(zip(COLUMNS, (name, *line), strict=True)) for line in lines]
+    return [(name, *line) for line in lines]
 
 
-def print_tables(name: str, lines: list[dict]) -> None:
+def print_tables(name: str, lines: pd.DataFrame) -> None:
     """Print one batch's tables: facts, the first order, then a row for each rule and side."""
-    facts = [line for line in lines if not line["rule"]]
-    print(f"**{name}**: " + ", ".join(f"{x['statistic']} {float(x['value']):g}" for x in facts))
-    tables = {}  # (is it the first order, side) -> (rule, pool) -> statistic -> value
-    for x in lines:
-        if x["rule"]:
-            rows = tables.setdefault((x["rule"] == "first order", x["side"]), {})
-            rows.setdefault((x["rule"], x["pool"]), {})[x["statistic"]] = x["value"]
-    for (_, side), rows in tables.items():
-        header = next(iter(rows.values()))
-        cells = []
-        for labels, values in rows.items():
-            cells.append([*labels, *(f"{float(x):.3f}" if x else "" for x in values.values())])
-        print_table([f"{side}: rule", "pooled over", *header], cells)
+    is_fact = lines["rule"].isna()
+    facts = zip(lines["statistic"][is_fact], lines["value"][is_fact], strict=True)
+    print(f"**{name}**: " + ", ".join(f"{fact} {value:g}" for fact, value in facts))
+    rules = lines[~is_fact].rename(columns={"pool": "pooled over"})
+    tables = rules.groupby([rules["rule"] == "first order", "side"], sort=False)
+    for (_, side), own in tables:
+        own = own.rename(columns={"rule": f"{side}: rule"})
+        index = [f"{side}: rule", "pooled over"]
+        print_frame(own.pivot_table("value", index, "statistic", sort=False))

@@ -1,4 +1,4 @@
-"""Intervals and tests for paired runs: Student's t, Holm's correction; rank correlation."""
+"""Intervals and tests for paired runs: Student's t, Holm's correction."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -45,19 +45,6 @@ def p_value(differences: Sequence[float]) -> float:
     if error == 0:
         return float(mean == 0)
     return two_sided_p(mean / error, len(differences) - 1)
-
-
-def mid_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 to n; equal values share their mean rank: [n]."""
-    below = (values[:, None] > values).sum(axis=1)
-    alike = (values[:, None] == values).sum(axis=1)
-    return below + (alike + 1) / 2
-
-
-def spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    """The rank correlation of x and y, both [n]."""
-    ranks = [mid_ranks(np.asarray(values, dtype=float)) for values in (x, y)]
-    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

@@ -1,8 +1,10 @@
 """Markdown tables, and CSV files with readable diffs in git."""
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from infra.errors import UserError
 
@@ -10,31 +12,33 @@ from infra.errors import UserError
 def print_table(header: Iterable, lines: Iterable[Iterable]) -> None:
     """Print a Markdown table and an empty line. Each line has one cell per column."""
     header = list(header)
-    print(f"| {' | '.join(header)} |")
+    print(f"| {' | '.join(map(str, header))} |")
     print("|---" * len(header) + "|")
     for cells in lines:
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
     print()
 
 
-def read_csv(path: Path, columns: Sequence[str], **cells: str) -> list[dict[str, str]]:
-    """The lines of a CSV that have these cells; [] if it is missing or empty.
+def print_frame(frame: pd.DataFrame) -> None:
+    """Print numbers with three decimals behind the labels of their line; NaN is an empty cell."""
+    cells = []
+    for labels, values in zip(frame.index, frame.to_numpy(), strict=True):
+        cells.append([*labels, *["" if np.isnan(x) else f"{x:.3f}" for x in values]])
+    print_table([*frame.index.names, *frame.columns], cells)
 
-    Raises UserError for wrong columns.
-    """
-    text = path.read_text() if path.exists() else ""
-    reader = csv.DictReader(text.splitlines())
-    lines = list(reader)
-    if text and reader.fieldnames != list(columns):
+
+def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """The lines of a CSV; none if it is missing. Raises UserError for wrong columns."""
+    if not path.exists():
+        return pd.DataFrame(columns=list(columns))
+    lines = pd.read_csv(path, float_precision="round_trip")
+    if list(lines) != list(columns):
         raise UserError(f"{path} does not have the columns {', '.join(columns)}: move it away")
-    return [line for line in lines if cells.items() <= line.items()]
+    return lines
 
 
-def append_csv(path: Path, columns: Sequence[str], lines: list[dict]) -> None:
-    """Append lines to a CSV. A new file gets a header first."""
+def append_csv(path: Path, columns: Sequence[str], lines: list) -> None:
+    """Append lines, a dictionary or a tuple each, to a CSV. A new file gets a header first."""
     path.parent.mkdir(exist_ok=True)
-    with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerows(lines)
+    new = not path.exists()
+    pd.DataFrame(lines, columns=list(columns)).to_csv(path, mode="a", header=new, index=False)

@@ -1,28 +1,27 @@
 """Which token weights help on the toy, each at its own best learning rate?
 
-    python -m benchmarks weights
+    python -m benchmarks weights                     # the tables of results/weights.csv
+    python -m benchmarks weights --row delta --setting learn --rate 2e-4 --seeds tuning
 
-prints the tables of the runs in results/weights.csv, trains those it lacks, one after the other in
-this process, and prints them again. A run's line is appended when it ends. Protocol and results:
+The second trains a row's runs first, one after the other; those in the CSV are not repeated, and a
+run's line is appended when it ends. A row of your own is a line in ROWS. Protocol and results:
 docs/results/weights.md.
 """
 
-import io
 import tempfile
-from collections import defaultdict
-from contextlib import redirect_stdout
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 
 import toy
 import train
 from batch import TokenBatch
 from benchmarks.statistics import holm, mean_interval, p_value
-from benchmarks.tables import append_csv, print_table, read_csv
+from benchmarks.tables import append_csv, print_frame, print_table, read_csv
 from config import Config, parse_config, selected_method
 from extensions import SPREAD, masses_of_dapo
 from grading import rewards_of
@@ -37,10 +36,9 @@ SETTINGS = {  # setting -> flags of train.py; `--model toy` has 16 prompts x 8 r
     "sharpen": "--steps 28 --toy-regime sharpen --toy-noise 0.2",
     "learn, 110 steps": "--steps 110",
 }
-MAIN = ("learn", "sharpen")
-LONG = "learn, 110 steps"
+FAMILIES = (("learn", "sharpen"), ("learn, 110 steps",))  # of tests, for Holm's correction
 
-TUNED = {  # row -> flags of train.py
+ROWS = {  # row -> flags of train.py
     "dapo": "--method dapo",
     "delta": "",
     "tokens only": "",
@@ -54,93 +52,42 @@ TUNED = {  # row -> flags of train.py
     "sure, unsure": "--method sure_unsure",
     "AR": "--method reweighting",
     "oracle": "--method dapo",
-}
-OF_PAPER = {  # at dapo's best rate
     "grpo": "--method grpo",
     "forking tokens": "--method forking_tokens",
     "sapo": "--method sapo",
     "fipo": "--method fipo",
 }
-ROWS = TUNED | OF_PAPER
-PRIMARY = ("delta", "tokens only", "sides only", "scalar")  # each minus dapo
+TESTED = [(row, "dapo") for row in ("delta", "tokens only", "sides only", "scalar")]
+TESTED += [("scalar", "delta")]  # row, base
 
-RATES = (1e-4, 1.4e-4, 2e-4, 2.8e-4, 4e-4, 5.6e-4, 8e-4, 1.1e-3)  # a factor of about sqrt(2)
-GRID = RATES[1:5]
-TUNING = range(2001, 2005)  # seeds
-COUNTED = range(2101, 2113)
-EIGHT = COUNTED[:8]  # for OF_PAPER, and 110 steps
+SEEDS = {  # the eight are for the paper's other rows, and 110 steps
+    "tuning": range(2001, 2005),
+    "counted": range(2101, 2113),
+    "eight": range(2101, 2109),
+}
 
 PROBLEMS = 128  # held out
 SAMPLES = 8  # responses to each at temperature 1; one more is greedy
 
-
-class Job(NamedTuple):
-    """One run."""
-
-    setting: str
-    row: str
-    rate: float
-    seed: int
-
-
-COLUMNS = (*Job._fields, "accuracy", "pass8", "greedy", "entropy", "rewards")
+RUN = ["setting", "row", "rate", "seed"]  # a run is known by these
+COLUMNS = (*RUN, "accuracy", "pass8", "greedy", "entropy", "rewards")
 
 
 def weights(args) -> None:
-    """Print the tables of the rows that are complete, train the others, and print all."""
+    """Train the runs that the flags name and the CSV lacks, if any, and print all tables."""
+    parser = ArgumentParser("python -m benchmarks weights", allow_abbrev=False)
+    parser.add_argument("--row", choices=ROWS)
+    parser.add_argument("--setting", choices=SETTINGS, default="learn")
+    parser.add_argument("--rate", type=float, default=4e-4)
+    parser.add_argument("--seeds", choices=SEEDS, default="tuning")
+    flags = parser.parse_args(args.flags)
     path = Path(args.csv)
-    known = runs(path)
-    print_tables(known)
-    for setting in MAIN:
-        for row in TUNED:
-            complete(path, setting, row, best_rate(path, setting, row), COUNTED)
-        for row in OF_PAPER:
-            complete(path, setting, row, best_rate(path, setting, "dapo"), EIGHT)
-    for row in ("dapo", *PRIMARY):
-        complete(path, LONG, row, best_rate(path, "learn", row), EIGHT)
-    if len(runs(path)) > len(known):
-        print_tables(runs(path))
-
-
-def runs(path: Path) -> dict[Job, dict]:
-    """The lines of the CSV."""
-    found = {}
-    for x in read_csv(path, COLUMNS):
-        job = Job(x["setting"], x["row"], float(x["rate"]), int(x["seed"]))
-        found[job] = x | {"rewards": [float(number) for number in x["rewards"].split()]}
-    return found
-
-
-def complete(path: Path, setting: str, row: str, rate: float, seeds: range) -> list[dict]:
-    """The lines of these runs; those that the CSV lacks are trained."""
-    done = runs(path)
-    jobs = [Job(setting, row, rate, seed) for seed in seeds]
-    for job in jobs:
-        if job not in done:
-            append_csv(path, COLUMNS, [trained(job)])
-    done = runs(path)
-    return [done[job] for job in jobs]
-
-
-def best_rate(path: Path, setting: str, row: str) -> float:
-    """The rate with the highest mean training reward on the tuning seeds.
-
-    The four rates of GRID are tried first. While the best one is an edge of those tried, the next
-    of RATES is tried too.
-    """
-    tried = {}  # rate -> mean reward
-    rates = list(GRID)
-    while rates:
-        for rate in rates:
-            tried[rate] = mean_reward(complete(path, setting, row, rate, TUNING))
-        best = RATES.index(max(tried, key=tried.get))
-        rates = [rate for rate in RATES[max(0, best - 1) : best + 2] if rate not in tried]
-    return RATES[best]
-
-
-def mean_reward(lines: list[dict]) -> float:
-    """The mean training reward of these runs, over all steps."""
-    return float(np.mean([np.mean(line["rewards"]) for line in lines]))
+    known = set(read_csv(path, COLUMNS)[RUN].itertuples(index=False, name=None))
+    for seed in SEEDS[flags.seeds] if flags.row else ():
+        run = (flags.setting, flags.row, flags.rate, seed)
+        if run not in known:
+            append_csv(path, COLUMNS, [trained(*run)])
+    print_tables(read_runs(path))
 
 
 # ---- rows that no flag selects -------------------------------------------------------------------
@@ -191,16 +138,16 @@ def method_of(row: str, method: Method) -> Method:
 # ---- a run ---------------------------------------------------------------------------------------
 
 
-def trained(job: Job) -> dict:
+def trained(setting: str, row: str, rate: float, seed: int) -> dict:
     """Train and evaluate one run on one thread. Returns its line in the CSV."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        flags = f"{ROWS[job.row]} {SETTINGS[job.setting]} {FLAGS} --lr {job.rate}"
-        cfg = parse_config(f"{flags} --seed {job.seed} --output-dir {folder}".split())
-        with redirect_stdout(io.StringIO()):
-            train.train(cfg, method_of(job.row, selected_method(cfg)))
+        flags = f"{FLAGS} {SETTINGS[setting]} {ROWS[row]} --lr {rate} --seed {seed}"
+        cfg = parse_config([*flags.split(), "--output-dir", folder])
+        train.train(cfg, method_of(row, selected_method(cfg)))
         steps = [x for x in read_lines(Path(folder) / "metrics.jsonl") if "reward" in x]
-        line = job._asdict() | held_out(cfg, Path(folder) / "model")
+        line = {"setting": setting, "row": row, "rate": rate, "seed": seed}
+        line |= held_out(cfg, Path(folder) / "model")
     line["entropy"] = round(steps[-1]["entropy"], 4)
     line["rewards"] = " ".join(str(round(step["reward"], 4)) for step in steps)
     return line
@@ -227,62 +174,54 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def print_tables(done: dict[Job, dict]) -> None:
-    """Print the rates, and of the rows with all their seeds the outcomes, tests and signs."""
-    counted = defaultdict(dict)  # (setting, row) -> seed -> line
-    tuned = defaultdict(dict)  # (setting, row) -> rate -> mean reward on the tuning seeds
-    for job, line in done.items():
-        if job.seed in COUNTED:
-            counted[job.setting, job.row][job.seed] = line
-        of_rate = [done.get(job._replace(seed=seed)) for seed in TUNING]
-        if all(of_rate):
-            tuned[job.setting, job.row][job.rate] = mean_reward(of_rate)
-    for (setting, row), lines in list(counted.items()):
-        if len(lines) < len(EIGHT if setting == LONG or row in OF_PAPER else COUNTED):
-            del counted[setting, row]
-
-    cells = [
-        [setting, row, *[f"{found[rate]:.3f}" if rate in found else "" for rate in RATES]]
-        for (setting, row), found in tuned.items()
-    ]
-    print_table(["setting", "row: tuning seeds", *[f"{rate:g}" for rate in RATES]], cells)
-    print_outcomes(counted)
-    pairs = [(row, "dapo") for row in PRIMARY] + [("scalar", "delta")]
-    for row, base in pairs:
-        for settings in (MAIN, (LONG,)):  # Holm over the settings of a family
-            known = [x for x in settings if {(x, row), (x, base)} <= counted.keys()]
-            of_row = {setting: differences(counted, setting, row, base) for setting in known}
-            if of_row:
-                print_differences(f"{row} minus {base}", of_row)
-    print_signs(counted)
+def read_runs(path: Path) -> pd.DataFrame:
+    """The CSV, and for each run its reward, that of the last five steps, and if it collapsed."""
+    runs = read_csv(path, COLUMNS)
+    steps = [np.array(rewards.split(), dtype=float) for rewards in runs["rewards"]]
+    runs["reward"] = [rewards.mean() for rewards in steps]
+    runs["last"] = [rewards[-5:].mean() for rewards in steps]
+    runs["collapsed"] = [rewards[-5:].mean() < 0.5 * rewards.max() for rewards in steps]
+    return runs
 
 
-def print_outcomes(counted: dict) -> None:
-    """Print one line per setting and row, over its seeds."""
+def print_tables(runs: pd.DataFrame) -> None:
+    """Print the rates, then of the counted seeds the outcomes, tests and signs."""
+    tuning = runs[runs["seed"].isin(SEEDS["tuning"])]
+    count = tuning.groupby(RUN[:3])["seed"].transform("count")
+    tuning = tuning[count == len(SEEDS["tuning"])].rename(columns={"row": "row: tuning seeds"})
+    index = ["setting", "row: tuning seeds"]
+    print_frame(tuning.pivot_table("reward", index, "rate", sort=False).sort_index(axis=1))
+
+    counted = runs[runs["seed"].isin(SEEDS["counted"])]
+    counted = counted.drop_duplicates(["setting", "row", "seed"], keep="last")
+    reward = counted.pivot(index="seed", columns=["setting", "row"], values="reward")
+    rows = dict.fromkeys([*ROWS, *counted["row"]])  # also those that ROWS no longer has
+    reward = reward.reindex(columns=pd.MultiIndex.from_product([SETTINGS, rows]))
+    print_outcomes(counted, reward)
+    for row, base in TESTED:
+        for settings in FAMILIES:
+            of_settings = {x: (reward[x, row] - reward[x, base]).dropna() for x in settings}
+            known = {x: values for x, values in of_settings.items() if len(values) > 1}
+            if known:
+                print_differences(f"{row} minus {base}", known)
+    print_signs(reward)
+
+
+def print_outcomes(counted: pd.DataFrame, reward: pd.DataFrame) -> None:
+    """Print one line per setting and row with two seeds or more, over its seeds."""
     cells = []
-    for (setting, row), lines in counted.items():
-        own = list(lines.values())
-        rewards = np.array([line["rewards"] for line in own])  # [seeds, steps]
-        against = "" if row == "dapo" else mean_interval(differences(counted, setting, row))
-        others = [
-            f"{np.mean([float(line[name]) for line in own]):.3f}"
-            for name in ("accuracy", "pass8", "greedy", "entropy")
-        ]
-        last = mean_interval(rewards[:, -5:].mean(axis=1))
-        fallen = rewards[:, -5:].mean(axis=1) < 0.5 * rewards.max(axis=1)
-        rate = f"{float(own[0]['rate']):g}"
-        reward = mean_interval(rewards.mean(axis=1))
-        cells.append([setting, row, rate, len(own), reward, against, last, *others, fallen.sum()])
+    for (setting, row), own in counted.groupby(["setting", "row"], sort=False):
+        difference = (reward[setting, row] - reward[setting, "dapo"]).dropna()
+        if len(own) < 2:
+            continue
+        against = mean_interval(difference) if row != "dapo" and len(difference) > 1 else ""
+        others = own[["accuracy", "pass8", "greedy", "entropy"]].mean()
+        line = [setting, row, own["rate"].iloc[-1], len(own), mean_interval(own["reward"])]
+        line += [against, mean_interval(own["last"]), *[f"{mean:.3f}" for mean in others]]
+        cells.append([*line, own["collapsed"].sum()])
     header = ["setting", "row", "rate", "seeds", "mean reward", "minus dapo", "last 5 steps"]
     header += ["held out", "pass@8", "greedy", "entropy", "collapsed"]
     print_table(header, cells)
-
-
-def differences(counted: dict, setting: str, row: str, base: str = "dapo") -> np.ndarray:
-    """Mean training reward of `row` minus that of `base`, for each seed that both have."""
-    ours, theirs = counted[setting, row], counted[setting, base]
-    both = [seed for seed in ours if seed in theirs]
-    return np.array([mean_reward([ours[seed]]) - mean_reward([theirs[seed]]) for seed in both])
 
 
 def print_differences(label: str, differences: dict[str, np.ndarray]) -> None:
@@ -299,16 +238,14 @@ def print_differences(label: str, differences: dict[str, np.ndarray]) -> None:
     print_table(header, lines)
 
 
-def print_signs(counted: dict) -> None:
+def print_signs(reward: pd.DataFrame) -> None:
     """Print what sure tokens bring on each side: the 2 x 2 of the rules with DAPO's masses."""
-    pairs = {  # side -> pairs of rows that differ only in that side's sign
-        "A > 0": [("sure, sure", "unsure, sure"), ("sure, unsure", "unsure, unsure")],
-        "A < 0": [("sure, sure", "sure, unsure"), ("unsure, sure", "unsure, unsure")],
-    }
     cells = []
-    for setting in MAIN:
-        for side, (one, other) in pairs.items():
-            effects = differences(counted, setting, *one), differences(counted, setting, *other)
-            if len(effects[0]) == len(effects[1]) > 1:
-                cells.append([setting, side, mean_interval((effects[0] + effects[1]) / 2)])
+    for setting in FAMILIES[0]:
+        own = reward[setting]
+        equal = own["sure, sure"] - own["unsure, unsure"]  # of the same sign on both sides
+        mixed = own["sure, unsure"] - own["unsure, sure"]
+        for side, effect in (("A > 0", equal + mixed), ("A < 0", equal - mixed)):
+            if effect.count() > 1:
+                cells.append([setting, side, mean_interval(effect.dropna() / 2)])
     print_table(["setting", "side", "sure minus unsure"], cells)

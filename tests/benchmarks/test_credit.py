@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -50,7 +51,7 @@ def test_what_p_and_the_state_explain(batch):
 
 def test_statistics_of_the_scalar_rule_beside_itself(batch):
     lines = credit.measured("m", batch)
-    found = {(x["rule"], x["side"], x["statistic"]): x["value"] for x in lines}
+    found = {(rule, side, statistic): value for _, _, rule, side, statistic, value in lines}
     assert found["", "", "groups with both"] == 1
     assert found["scalar, K = 1", "both", "correlation with scalar"] == pytest.approx(1)
     A, surprise = batch["advantage"], 1 - batch["logprob"].exp()
@@ -110,12 +111,12 @@ def test_segments_start_after_sentences_and_before_numbers():
 
 def test_credit_is_the_change_of_value_in_the_direction_of_the_advantage(batch):
     points = [(0, 0, 0.5), (0, 10, 0.25), (1, 0, 0.5), (1, 20, 0.75)]
-    lines = [{"response": str(i), "start": str(t), "value": str(V)} for i, t, V in points]
+    lines = pd.DataFrame(points[::-1], columns=["response", "start", "value"])
     weights = torch.arange(len(batch["texts"])).double()
     found = branches.segments_of(batch, lines, {"late": weights})
-    assert [segment["credit"] for segment in found] == [-0.25, 0.75, -0.25, 0.75]
-    late = [segment["late"] for segment in found]
-    assert late == pytest.approx([4.5 - 19.5, 24.5 - 19.5, 9.5 - 15, 25 - 15])
+    assert found["credit"].tolist() == [-0.25, 0.75, -0.25, 0.75]
+    expected = [4.5 - 19.5, 24.5 - 19.5, 9.5 - 15, 25 - 15]
+    assert found["late"].tolist() == pytest.approx(expected)
 
 
 def test_auc_counts_pairs_of_segments():
@@ -152,9 +153,9 @@ def test_values_belong_to_their_prefixes(tmp_path, monkeypatch):
     cfg = SimpleNamespace(model="x", dtype="auto", max_new_tokens=2, temperature=1.0, in_flight=4)
     branches.measure(tmp_path / "v.csv", cfg, "x", {"rollouts": rollouts}, points)
 
-    assert read_csv(tmp_path / "v.csv", branches.COLUMNS, batch="y") == []
-    found = read_csv(tmp_path / "v.csv", branches.COLUMNS, batch="x")
-    values = {(int(x["response"]), int(x["start"])): float(x["value"]) for x in found}
+    found = read_csv(tmp_path / "v.csv", branches.COLUMNS)
+    places = zip(found["response"], found["start"], strict=True)
+    values = dict(zip(places, found["value"], strict=True))
     assert sorted(values) == sorted(points)
     for (i, start), value in values.items():
         draws = [random_numbers(branches.KEY, i, start, m).random() for m in range(12)]

@@ -1,11 +1,11 @@
-"""benchmarks/weights.py: rows that no flag selects, the choice of a rate, and tables."""
+"""benchmarks/weights.py: rows that no flag selects, which runs are trained, and tables."""
 
-import numpy as np
 import pytest
 import torch
 from references import token_batch
 
 from benchmarks import weights
+from benchmarks.__main__ import main
 from benchmarks.tables import append_csv
 from methods import Method
 
@@ -29,36 +29,35 @@ def test_tokens_only_and_sides_only_are_the_two_factors_of_the_weights():
 
 def line(row, rate, seed, reward, setting="learn"):
     measured = {"accuracy": 0.5, "pass8": 0.9, "greedy": 0.6, "entropy": 0.1}
-    job = weights.Job(setting, row, rate, seed)
-    return job._asdict() | measured | {"rewards": f"{reward} {reward}"}
+    run = {"setting": setting, "row": row, "rate": rate, "seed": seed}
+    return run | measured | {"rewards": f"{reward} {reward}"}
 
 
-@pytest.mark.parametrize("peak", [1.4e-4, 2e-4, 1.1e-3])
-def test_the_best_rate_is_no_edge_of_those_tried(tmp_path, monkeypatch, peak):
+def test_a_run_is_trained_once(tmp_path, monkeypatch, capsys):
     trained = []
 
-    def train(job):
-        trained.append(job.rate)
-        return line(job.row, job.rate, job.seed, 1 - abs(np.log(job.rate / peak)) / 10)
+    def train(setting, row, rate, seed):
+        trained.append((row, rate, seed))
+        return line(row, rate, seed, 0.5 + 0.01 * len(trained), setting)
 
     monkeypatch.setattr(weights, "trained", train)
-    assert weights.best_rate(tmp_path / "x.csv", "learn", "dapo") == peak
-    index = weights.RATES.index(peak)
-    assert set(trained) >= {*weights.GRID, *weights.RATES[max(0, index - 1) : index + 2]}
-    runs = len(trained)
-    weights.best_rate(tmp_path / "x.csv", "learn", "dapo")
-    assert len(trained) == runs  # nothing is trained twice
+    path = tmp_path / "x.csv"
+    append_csv(path, weights.COLUMNS, [line("dapo", 2e-4, 2002, 0.9)])
+    for _ in range(2):
+        main(["weights", "--csv", str(path), "--row", "dapo", "--rate", "2e-4"])
+        assert trained == [("dapo", 2e-4, seed) for seed in (2001, 2003, 2004)]
+    said = capsys.readouterr().out
+    assert "| row: tuning seeds | 0.0002 |" in said and "| learn | dapo | 0.615 |" in said
 
 
 @pytest.fixture
-def printed(tmp_path, monkeypatch, capsys):
+def printed(tmp_path, capsys):
     """printed(lines of one seed) -> what is said of three seeds."""
-    monkeypatch.setattr(weights, "COUNTED", weights.COUNTED[:3])
 
     def of(lines) -> str:
-        for number, seed in enumerate(weights.COUNTED):
+        for number, seed in enumerate(weights.SEEDS["counted"][:3]):
             append_csv(tmp_path / "x.csv", weights.COLUMNS, lines(number, seed))
-        weights.print_tables(weights.runs(tmp_path / "x.csv"))
+        weights.print_tables(weights.read_runs(tmp_path / "x.csv"))
         return capsys.readouterr().out
 
     return of
@@ -72,14 +71,19 @@ def test_tables_hold_differences_at_each_row_s_own_rate(printed):
     said = printed(lines)
     assert "| learn | delta | 0.0004 | 3 | 0.610 ± 0.025 | 0.110 ± 0.025 |" in said
     assert "| learn | 0.110 ± 0.025 | 3 of 3 |" in said
-    assert "scalar" not in said  # a row counts when all its seeds are there
+    assert "scalar" not in said  # one seed has no interval
 
 
 def test_signs_are_compared_side_by_side(printed):
     """Sure tokens bring 0.2 where A > 0 and -0.1 where A < 0, whatever the other side has."""
     rewards = {"sure, sure": 0.5, "unsure, sure": 0.3, "sure, unsure": 0.6, "unsure, unsure": 0.4}
-    rewards |= {"dapo": 0.5}
-    said = printed(lambda _, seed: [line(row, 2e-4, seed, x) for row, x in rewards.items()])
+
+    def lines(number, seed):
+        own = [line(row, 2e-4, seed, x + seed % 10) for row, x in rewards.items()]
+        seed = weights.SEEDS["counted"][2 - number]  # a row's seeds may be in another order
+        return [*own[:3], line("unsure, unsure", 2e-4, seed, 0.4 + seed % 10)]
+
+    said = printed(lines)
     assert "| learn | A > 0 | 0.200 ± 0.000 |\n| learn | A < 0 | -0.100 ± 0.000 |" in said
 
 
@@ -95,6 +99,6 @@ def test_a_run_whose_end_is_below_half_of_its_best_step_has_collapsed(printed, l
 def test_a_run_on_the_toy_gives_a_line(monkeypatch):
     monkeypatch.setitem(weights.SETTINGS, "learn", "--steps 1 --prompts 4 --mini-batch 4")
     monkeypatch.setattr(weights, "PROBLEMS", 2)
-    found = weights.trained(weights.Job("learn", "oracle", 1e-4, 0))
+    found = weights.trained("learn", "oracle", 1e-4, 0)
     assert set(found) == set(weights.COLUMNS)
     assert len(found["rewards"].split()) == 1
