@@ -152,6 +152,11 @@ def auc_of_credit(weights: np.ndarray, credit: np.ndarray) -> float:
     return float((high > low).mean() + (high == low).mean() / 2)
 
 
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's, of two [n]; equal values share their mean rank."""
+    return pd.Series(x).rank().corr(pd.Series(y).rank())
+
+
 def print_rules(batch: dict, lines: pd.DataFrame) -> None:
     """Print how each rule points at credit on each side, with 95 % intervals over responses."""
     rules = rules_of(batch)
@@ -167,9 +172,12 @@ def print_rules(batch: dict, lines: pd.DataFrame) -> None:
         cells = []
         for name in rules:
             weights = own[name].to_numpy()
-            values = [auc_of_credit(weights[index], credit[index]) for index in resampled]
-            low, high = np.nanquantile(values, [0.025, 0.975])
-            cells.append([name, f"{auc_of_credit(weights, credit):.2f} ({low:.2f} to {high:.2f})"])
+            line = [name]
+            for statistic in (auc_of_credit, rank_correlation):
+                values = [statistic(weights[index], credit[index]) for index in resampled]
+                low, high = np.nanquantile(values, [0.025, 0.975])
+                line.append(f"{statistic(weights, credit):.2f} ({low:.2f} to {high:.2f})")
+            cells.append(line)
         large = int((credit > LARGE).sum())
         print(f"{side}: {n} responses, {len(own)} segments, {large} with credit")
-        print_table(["rule", "AUC"], cells)
+        print_table(["rule", "AUC", "rank correlation"], cells)

@@ -1,10 +1,12 @@
 """Speed of a model's training step, beside its matrix products alone and beside other programs.
 
     python -m benchmarks speed --model FOLDER --data FILE --peers .venv-engines/bin/python
+    python -m benchmarks speed --model FOLDER --data FILE --grow
 
-times the step's matrix products alone, train.py's stages and transformers' `generate`; with
---peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer and the sampling of
-`--engine vllm`. All other flags are train.py's.
+The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
+with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer and the sampling
+of `--engine vllm`. The second times train.py for more and for longer responses. All other flags are
+train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -42,6 +44,7 @@ from policy import logit_block
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
 FLAGS += " --max-prompt-tokens 512 --micro-batch-tokens 2048 --recompute False"
+SIZES = [(1, 256), (4, 256), (16, 256), (4, 128), (4, 512), (4, 2048)]  # prompts, tokens: --grow
 WARM_UP = 16  # new tokens of the step that is not counted
 STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as in metrics.jsonl
 
@@ -52,6 +55,7 @@ def speed(args) -> None:
     """Print a table of rates. Raises UserError; Stop if a part fails."""
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
+    parser.add_argument("--grow", action="store_true")
     own, rest = parser.parse_known_args(args.flags)
     flags = [*FLAGS.split(), *rest]
     cfg = parse_config(flags)
@@ -60,18 +64,22 @@ def speed(args) -> None:
     dtype = computation_dtype(cfg.dtype)
     print(f"{cfg.model}, {dtype}, --micro-batch-tokens {cfg.micro_batch_tokens}\n")
 
-    interpreters = dict.fromkeys(("products", "train.py", "generate"), sys.executable)
+    here = sys.executable
+    parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
     if own.peers:
         if not Path(own.peers).exists():
             raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
-        interpreters |= {"TRL": own.peers, "vLLM": own.peers}
-    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(interpreters, flags))
+        parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
+    if own.grow:
+        sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
+        parts = [("train.py", here, size) for size in sizes]
+    print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(parts, flags))
 
 
-def lines_of(interpreters: dict[str, str], flags: list[str]) -> Iterator[list[str]]:
+def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
     """For each part its tokens a second, by stage and in the whole step, and its peak memory."""
-    for name, python in interpreters.items():
-        part = in_own_process(python, name, flags)
+    for name, python, more in parts:
+        part = in_own_process(python, name, [*flags, *more.split()])
         tokens, seconds = part["responses"] * part["length"], part["seconds"]
         label = f"{name}, {part['responses']} x {part['length']}"
         cells = [f"{tokens / seconds[x]:.4g}" if x in seconds else "" for x in (*STAGES, "step")]
@@ -192,11 +200,6 @@ def of_train(cfg: Config) -> dict:
     return of_second_step(cfg, step)
 
 
-def of_vllm(cfg: Config) -> dict:
-    """Rollouts of `train.py --engine vllm`."""
-    return of_train(replace(cfg, engine="vllm"))
-
-
 def of_generate(cfg: Config) -> dict:
     """One call of transformers' `generate` for all responses."""
     _, lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype))
@@ -252,8 +255,8 @@ def of_trl(cfg: Config) -> dict:
     return of_second_step(cfg, step)
 
 
-PARTS = {"products": of_products, "train.py": of_train, "generate": of_generate}
-PARTS |= {"TRL": of_trl, "vLLM": of_vllm}
+PARTS = {"products": of_products, "train.py": of_train, "vLLM": of_train}
+PARTS |= {"generate": of_generate, "TRL": of_trl}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -31,7 +31,7 @@ def test_all_weights_that_multiply_are_counted_once():
 def test_a_part_has_a_line_of_rates(monkeypatch):
     part = {"responses": 4, "length": 25, "peak": 2.5e9, "seconds": {"sampling": 5.0, "step": 40.0}}
     monkeypatch.setattr(speed, "in_own_process", lambda *_: part)
-    (line,) = speed.lines_of({"train.py": "python"}, [])
+    (line,) = speed.lines_of([("train.py", "python", "")], [])
     assert line == ["train.py, 4 x 25", "20", "", "", "", "2.5", "2.5"]
 
 
