@@ -41,12 +41,12 @@ def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.T
 def side_centroids(
     v: torch.Tensor, advantage: torch.Tensor, weight: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Centroids and masses of the two sides: Eq. 3, and Eq. 11 with token weights ρ.
+    """Centroids and masses of the two sides: Eq. 3; Eq. 7 with scores α, Eq. 11 with weights ρ.
 
     A side's centroid minimises Σ ρ|A| ‖v - μ‖² over that side (App. D).
     v: [N, H] token gradients.
     advantage: [N].
-    weight: ρ [N], at least 0, or None for ρ = 1.
+    weight: ρ or α [N], at least 0, or None for 1.
     Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64). The notebooks use the masses.
     Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
     """
@@ -57,19 +57,9 @@ def side_centroids(
     mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
 
     divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for a side without mass
-    share = token_mass / divisor[:, None]  # [2, N], a side sums to 1, or 0
-    # Not v.dtype: integer shares would be 0. `@` refuses an integer v.
-    share = share.to(torch.promote_types(v.dtype, torch.float32))
+    share = (token_mass / divisor[:, None]).to(v.dtype)  # [2, N], a side sums to 1, or 0
     mu_pos, mu_neg = share @ v  # [2, H] μ₊, μ₋ (Eqs. 3, 11)
     return mu_pos, mu_neg, mass[0], mass[1]
-
-
-def centroids(
-    v: torch.Tensor, advantage: torch.Tensor, alpha: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(μ₊, μ₋), [H] each: Eq. 3, or Eq. 7 if the scores α [N] are given."""
-    mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)
-    return mu_pos, mu_neg
 
 
 def margins(
@@ -122,12 +112,11 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of delta_coefficients. The defaults are the paper's; ablations.py has alternatives.
+    """Steps of delta_coefficients. The defaults are the paper's; ablations.py has alternatives.
 
     A replacement takes the same arguments as the step it replaces.
     """
 
-    centroids: Callable = centroids
     margins: Callable = margins
     temperatures: Callable = temperatures
     scores: Callable = scores
@@ -183,14 +172,14 @@ def refined_margins(
     if v.dtype not in (torch.float32, torch.float64):
         v = v.float()  # not for Rows: .dtype is that of its results, float32 or float64
 
-    mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
+    mu_pos, mu_neg, *_ = side_centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
     gamma = steps.temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
 
     for _ in range(K):
         alpha = steps.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
         next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, from Δ⁽ᵏ⁾: it lags (App. H)
-        mu_pos, mu_neg = steps.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
+        mu_pos, mu_neg, *_ = side_centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
         gamma = next_gamma  # so γ⁽¹⁾ = γ⁽⁰⁾
 

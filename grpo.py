@@ -17,14 +17,9 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """A_i = (R_i - mean(R)) / (std(R) + ε) inside each group of G responses (Sec. 2).
 
     rewards: [B], each prompt's G responses contiguous.
+    group_size: G, at least 2.
     Returns [B], exactly 0 in a group of equal rewards.
-    Raises ValueError if group_size < 2.
     """
-    if group_size < 2:
-        raise ValueError(
-            f"group_size is {group_size}: an advantage needs at least 2 responses per prompt"
-        )
-
     groups = rewards.view(-1, group_size)  # [B / G, G]
     mean = groups.mean(dim=1, keepdim=True)
     std = groups.std(dim=1, keepdim=True)

@@ -1,7 +1,5 @@
 """The policy π_θ: a causal language model and the log-probabilities of its response tokens.
 
-The forward pass of `Policy` takes whole sequences. For each response token it returns the
-log-probability, the entropy, Σ_y p(y)² and the hidden state that enters the LM head.
 Log-probabilities are computed in float32, in blocks of m tokens: no [n, V] tensor exists. With
 V = 151,936 it would take 12 GB for one response of 20,000 tokens.
 
@@ -121,11 +119,9 @@ class Policy(torch.nn.Module):
             head = lm.get_output_embeddings()
             own = dict(head.named_parameters())
             give_float32_head(lm)
-            try:
-                yield lm
-            finally:
-                for name, parameter in own.items():
-                    setattr(head, name, parameter)  # frees the converted head
+            yield lm
+            for name, parameter in own.items():
+                setattr(head, name, parameter)  # frees the converted head
 
 
 def logit_block(device: torch.device) -> int:

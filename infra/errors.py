@@ -51,8 +51,6 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
     """Turn errors a user can act on into one line: exit code 2 for invalid input, 1 for failure."""
-    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
-        sys.stdout.reconfigure(errors="backslashreplace")  # for a terminal of ASCII alone
     try:
         yield
         return

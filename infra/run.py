@@ -21,12 +21,11 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
-from infra.folder import UNFINISHED
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
-WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
+WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", files.UNFINISHED)
 
 
 @dataclass
@@ -77,10 +76,9 @@ class Run:
         self.tracker = None  # also receives each line of metrics
 
     def open(self) -> None:
-        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
+        """Start or resume the run in --output-dir. All ranks call this.
 
-        In this order: start the engine, claim the folder, load its newest checkpoint, delete what
-        was written after that, and start the tracker. Files are written only after all checks.
+        Files are written only after all checks. Raises UserError.
         """
         cfg, tokenizer = self.cfg, self.tokenizer
         model = Path(self.policy.lm.name_or_path)  # its folder
@@ -104,7 +102,8 @@ class Run:
         config = asdict(cfg) | identity
         config["first_prompt"] = tokenizer.decode(self.prompts[0])
         config["end_tokens"] = [tokenizer.decode(token) for token in ends]
-        for line in on_first_rank(begin_writing, self.folder, config, self.state):
+        on_first_rank(begin_writing, self.folder, config, self.state)
+        for line in on_first_rank(files.read_lines, self.folder / "metrics.jsonl"):
             self.logged = line["step"]
             if line["step"] > 0:
                 self.best = max(self.best, line.get("eval_accuracy", -1.0))
@@ -144,7 +143,7 @@ class Run:
         self.state.saved = [*self.state.saved[-2:], final.name]
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
-            dcp.save(written, checkpoint_id=self.folder / UNFINISHED)
+            dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
@@ -183,26 +182,23 @@ def saved_on_signal(run: Run) -> Iterator[None]:
 # ---- its folder ----------------------------------------------------------------------------------
 
 
-def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
+def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints are lost.
+    Raises UserError if the checkpoints are lost.
     """
-    metrics = files.read_lines(folder / "metrics.jsonl")
-    samples = files.read_lines(folder / "samples.jsonl")
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
+        metrics = files.read_lines(folder / "metrics.jsonl")
         updates = [line for line in metrics if line.get("grad_norm")]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
         if due or (folder / "model").exists():
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
 
-    metrics = [line for line in metrics if line["step"] <= state.step]
-    samples = [line for line in samples if line["step"] <= state.step]
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
-    files.write_lines(folder / "metrics.jsonl", metrics)
-    files.write_lines(folder / "samples.jsonl", samples)
-    return metrics
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        lines = files.read_lines(folder / name)
+        files.write_lines(folder / name, [line for line in lines if line["step"] <= state.step])
 
 
 # ---- checkpoints and models ----------------------------------------------------------------------
@@ -217,7 +213,7 @@ def content(policy, optimizer, state: RunState) -> dict:
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
     """Rename a complete checkpoint, and delete old ones. If one is a link, its target stays."""
     with files.writing(final):
-        os.rename(folder / UNFINISHED, final)
+        os.rename(folder / files.UNFINISHED, final)
         for path in old:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -239,7 +235,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 def export(folder: Path, policy, tokenizer) -> None:
     """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop."""
-    new = folder.parent / UNFINISHED
+    new = folder.parent / files.UNFINISHED
     with policy.unsharded() as lm:
         if not is_first_rank():
             return

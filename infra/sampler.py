@@ -255,16 +255,14 @@ def next_tokens(
         do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
     )
     own, lm.generation_config = lm.generation_config, GenerationConfig()
-    try:
-        out = lm.generate(
-            ids,
-            attention_mask=mask,
-            **cached,
-            logits_processor=LogitsProcessorList([choose]),
-            generation_config=settings,
-        )
-    finally:
-        lm.generation_config = own
+    out = lm.generate(
+        ids,
+        attention_mask=mask,
+        **cached,
+        logits_processor=LogitsProcessorList([choose]),
+        generation_config=settings,
+    )
+    lm.generation_config = own
     new = out[:, ids.shape[1] :].cpu()
     lengths = [len(response) + new.shape[1] for response in responses]
     for cache in cached.values():

@@ -89,8 +89,6 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
 
 def read_hub(source: Source) -> list[dict]:
     """The records of a set on the hub. Raises the errors that read_table expects."""
-    if not source.hub:
-        raise ValueError("an empty name")
     path, given = hub_arguments(source.hub)
     table = load_dataset(path, **given, **source.options)
     if source.only:

