@@ -189,7 +189,7 @@ def of_train(cfg: Config) -> dict:
 
     def step(length: int) -> dict:
         run.cfg = replace(run.cfg, max_new_tokens=length)
-        if run.engine:
+        if run.cfg.engine == "vllm":
             watch = Stopwatch()
             train.sample(run, 1, watch)
             return {"sampling": watch.stages["seconds_sampling"]}

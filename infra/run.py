@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -72,7 +72,7 @@ class Run:
         self.logged = -1  # the last step in metrics.jsonl
         self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.engine = None  # replaces `generate`
+        self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
         self.tracker = None  # also receives each line of metrics
 
     def open(self) -> None:
@@ -92,7 +92,8 @@ class Run:
 
             longest = max(map(len, every_prompt)) + cfg.max_new_tokens
             dtype = ranks.computation_dtype(cfg.dtype)
-            self.engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
+            engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
+            self.sampler = engine.holding
 
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
         self.state = restore(self.folder, self.policy, self.optimizer)
@@ -125,10 +126,6 @@ class Run:
         """Raise Interrupted on every rank if any rank received a signal to stop."""
         if any(ranks.from_all_ranks(self.stopping())):
             raise Interrupted
-
-    def sampler(self) -> AbstractContextManager:
-        """The model or engine for `rollout`, with the current weights. All ranks enter together."""
-        return self.engine.holding() if self.engine else self.policy.sampler()
 
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
