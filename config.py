@@ -61,7 +61,7 @@ class Config:
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
-    importance_cap: float = flag(0.0, "weight by min(π_old / π_sampler, C); 0: off (ours)", low=0)
+    importance_cap: float = flag(0.0, "C: weight min(π_old / π_sampler, C); 0: off (ours)", low=0)
 
     # Model and data
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")

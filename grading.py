@@ -55,8 +55,9 @@ def grade_on_ranks(
 
     def of_share(share: list[tuple]) -> list[float]:
         texts = [response.text for response, _ in share]
+        asked = [problem for _, problem in share]
         truncated = [response.truncated for response, _ in share]
-        rewards = [float(x) for x in grader(texts, [problem for _, problem in share], truncated)]
+        rewards = [float(value) for value in grader(texts, asked, truncated)]
         if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
         return rewards
