@@ -1,7 +1,6 @@
 """The paper's ablations of DelTA. Most replace one step of delta.py.
 
-This file covers Tables 2 and 3, the top-K proxy and the random control of App. F, and token
-selection by λ (Sec. 5.2). Flags of `--method delta` select all of these (config.selected_method).
+Flags of `--method delta` select them (config.selected_method).
 
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
@@ -104,7 +103,7 @@ def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torc
 PAPER_PROXIES = {"lm_head": row_proxy, "topk": top_k_hidden_gradient}
 
 
-# ---- control and selection -----------------------------------------------------------------------
+# ---- App. F's control, and selection -------------------------------------------------------------
 
 
 def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:

@@ -1,12 +1,7 @@
 """The data of a step: rollouts, their packed tokens, and the micro-batches that the model runs.
 
-    Rollout      a sampled response with its prompt; a rollout batch is a list of B, on the host
-    TokenBatch   one number per response token, without padding: [N]. The maths uses it, so that a
-                 sum over (i, t) in the paper is a sum over tokens
-    MicroBatch   some responses as the model's input, padded: [b, L], and the indices of their
-                 tokens among the N
-
-For two responses of 3 and 2 tokens to the same prompt:
+The maths has packed tokens, so that a sum over (i, t) in the paper is a sum over tokens. The model
+runs padded sequences. For two responses of 3 and 2 tokens to the same prompt:
 
     MicroBatch.ids    [ q q a b c ]      packed tokens   a b c d e
                       [ q q d e . ]      index           0 1 2 3 4
@@ -30,7 +25,7 @@ from infra.rows import Rows
 
 
 class Rollout(NamedTuple):
-    """A sampled response. The G responses to a problem are consecutive in a rollout batch."""
+    """A sampled response, on the host. The G responses to a problem are consecutive in a batch."""
 
     prompt: list[int]  # token ids
     tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
@@ -94,20 +89,15 @@ class TokenBatch:
 
 def packed(
     rollouts: list[Rollout],
+    rewards: torch.Tensor,
     advantages: torch.Tensor,
     logprob: torch.Tensor,
     entropy: torch.Tensor,
     features: Rows | None = None,
     seed: int = 0,
-    rewards: torch.Tensor | None = None,
 ) -> TokenBatch:
-    """The tokens of a rollout batch: advantages [B]; the others are as in TokenBatch.
-
-    rewards: [B], from which A was computed; None: the rollouts', without a length penalty.
-    """
+    """The tokens of a rollout batch: rewards, advantages [B]; the others are as in TokenBatch."""
     device = this_device()
-    if rewards is None:
-        rewards = torch.tensor([response.reward for response in rollouts])
     length = torch.tensor([len(response.tokens) for response in rollouts], device=device)
     token = torch.from_numpy(np.concatenate([response.tokens for response in rollouts]))
     sampler_logprob = torch.from_numpy(np.concatenate([response.logprob for response in rollouts]))
@@ -160,8 +150,7 @@ def plan_mini_batches(
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
-    advantages: [B]. budget: limit on the tokens in a micro-batch, including padding. The pass at
-    θ_old and the updates run the same micro-batches, so the first update's ratio is exactly 1.
+    advantages: [B]. budget: limit on the tokens in a micro-batch, including padding.
     """
     total = [len(response.prompt) + len(response.tokens) for response in rollouts]
 

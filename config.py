@@ -24,8 +24,8 @@ from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
 PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
-assert len(METHODS) == len(methods.PAPER_METHODS) + len(extensions.OTHER_METHODS), "one name twice"
-DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]
+DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]  # Tables 2 and 3; App. F's control
+SELECTIONS = ["none", "top", "random", "bottom"]  # Sec. 5.2
 
 
 @dataclass
@@ -40,17 +40,10 @@ class Config:
     K: int = flag(1, "number of centroid refinements", low=0, high=1000, method="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
-    delta_variant: str = flag(
-        "full", "ablation (Tables 2 and 3) or control", DELTA_VARIANTS, method="delta"
-    )
+    delta_variant: str = flag("full", "ablation or control", DELTA_VARIANTS, method="delta")
     proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
-    select: str = flag(
-        "none",
-        "plain DAPO on tokens chosen by λ (Sec. 5.2)",
-        ["none", "top", "random", "bottom"],
-        method="delta",
-    )
+    select: str = flag("none", "plain DAPO on tokens chosen by λ", SELECTIONS, method="delta")
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")
     cispo_cap: float = flag(5.0, "C, largest ratio π_θ / π_old", low=1, method="cispo")
 
@@ -60,9 +53,7 @@ class Config:
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
     dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
-    overlong_buffer: int = flag(
-        0, "last tokens, where the reward falls (released: 4096)", low=0, high=10**7
-    )
+    overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
 
     # Updates
     steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, high=10**7, free=True)
@@ -70,9 +61,7 @@ class Config:
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
-    importance_cap: float = flag(
-        0.0, "C: weight by min(π_old / π_sampler, C); 0: off (ours)", low=0
-    )
+    importance_cap: float = flag(0.0, "C: weight min(π_old / π_sampler, C); 0: off (ours)", low=0)
 
     # Model and data
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
@@ -87,9 +76,7 @@ class Config:
     eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
     eval_limit: int = flag(0, "evaluate only the first problems; 0: all (ours)", low=0)
     eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
-    eval_samples: int = flag(
-        8, "responses per evaluation problem, the n of avg@n", low=1, high=10**4
-    )
+    eval_samples: int = flag(8, "responses per problem, the n of avg@n", low=1, high=10**4)
     eval_top_p: float = flag(0.7, "top-p in evaluation", above=0, high=1)
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
@@ -114,15 +101,7 @@ class Config:
 CLIP = ("clip_low", "clip_high")
 OF_FEATURES = ("K", "proxy", "proxy_topk")
 OF_RANGE = ("lam_min", "lam_max")
-NO_EFFECT = [  # a flag, its value, and the flags that then do nothing
-    ("select", "none", ("select_share",)),
-    ("select", "top", ("delta_variant", *OF_RANGE)),  # a rank depends on no range
-    ("select", "bottom", ("delta_variant", *OF_RANGE)),
-    ("select", "random", ("delta_variant", *OF_RANGE, *OF_FEATURES)),
-    ("delta_variant", "random", OF_FEATURES),
-    ("delta_variant", "no_range_map", OF_RANGE),
-    ("eval_data", "", ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")),
-]
+OF_EVALUATION = ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -151,19 +130,24 @@ def check_flags(cfg: Config, given: dict) -> None:
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
-    useless = [*NO_EFFECT, ("method", cfg.method, of_other_methods(cfg, cfg.method))]
-    if METHODS[cfg.method].clip_range is None:
-        useless.append(("method", cfg.method, CLIP))
-    if cfg.proxy != "topk":
-        useless.append(("proxy", cfg.proxy, ("proxy_topk",)))
-    if cfg.model != "toy":
-        useless.append(("model", cfg.model, ("toy_regime", "toy_noise")))
-    if {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}:
-        useless.append(("data", cfg.data, ("problem_column", "answer_column")))
-    for name, value, flags in useless:
+    known_data = {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}
+    without_effect = [  # a flag, whether its value disables others, and these
+        ("method", True, of_other_methods(cfg, cfg.method)),
+        ("method", METHODS[cfg.method].clip_range is None, CLIP),
+        ("select", cfg.select == "none", ("select_share",)),
+        ("select", cfg.select != "none", ("delta_variant", *OF_RANGE)),  # a rank needs no range
+        ("select", cfg.select == "random", OF_FEATURES),
+        ("delta_variant", cfg.delta_variant == "random", OF_FEATURES),
+        ("delta_variant", cfg.delta_variant == "no_range_map", OF_RANGE),
+        ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
+        ("model", cfg.model != "toy", ("toy_regime", "toy_noise")),
+        ("data", known_data, ("problem_column", "answer_column")),
+        ("eval_data", not cfg.eval_data, OF_EVALUATION),
+    ]
+    for name, disables, flags in without_effect:
         for other in flags:
-            if other in given and getattr(cfg, name) == value:
-                setting = f"{spelled(name)} {quote(value)}"
+            if disables and other in given:
+                setting = f"{spelled(name)} {quote(getattr(cfg, name))}"
                 raise UserError(f"{spelled(other)} does nothing with {setting}")
     if cfg.overlong_buffer >= cfg.max_new_tokens:
         raise UserError(

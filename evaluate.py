@@ -21,6 +21,7 @@ import sys
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from torch import distributed as dist
@@ -189,9 +190,9 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     missing = lines.count(None)
     if missing:
         raise UserError(f"{folder} lacks {missing} of {len(lines)} responses: drop --regrade")
-    responses = [line["response"] for line in lines]
+    found = [SimpleNamespace(text=x["response"], truncated=x["truncated"]) for x in lines]
     of_responses = [problem for problem in problems for _ in range(samples)]
-    rewards = grade_on_ranks(responses, of_responses, [line["truncated"] for line in lines])
+    rewards = grade_on_ranks(found, of_responses)
     wrong = [
         line | {"answer": problem.get("answer")}
         for line, problem, reward in zip(lines, of_responses, rewards, strict=True)

@@ -2,9 +2,6 @@
 
 A method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
 
-Departure: REINFORCE still divides by the group's standard deviation, so that one learning rate
-suits all methods.
-
 Shapes: B responses, G per prompt, N packed response tokens, n in a micro-batch, H hidden size,
 V vocabulary size.
 Symbols: A advantage, ρ token weight, λ coefficient.
@@ -25,7 +22,7 @@ from policy import TokenOutputs
 
 
 def reinforce_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """A log π per token: no ratio and no clip."""
+    """A log π per token: no ratio and no clip. Departure: A is still divided by the group's std."""
     return tokens.advantage * logprob
 
 
@@ -39,28 +36,20 @@ def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.T
     return ratio.clamp(max=flags.cispo_cap) * tokens.advantage * logprob
 
 
-def by_sequence(logprob: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:
-    """log π_old + log s, with the gradient of log π_θ: [n]; s = exp(mean log r_t) of the response.
+def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+    """min(s A, clip(s) A), s = (π_θ(o)/π_old(o))^(1/|o|) of the whole response o, for each token.
 
-    The mean is a constant, and each token keeps its own gradient (GSPO-token, Eq. 14). Summed over
-    a response's tokens, this is |o_i| times the gradient of log s.
+    GSPO (Zheng et al. 2025, arXiv 2507.18071, Eqs. 5 to 7), by its Eq. 14: log s is a constant, and
+    each token keeps the gradient of its own log π. It averages over responses, so its weights are
+    ρ ∝ 1/|o_i|, as GRPO's. The paper's clip range is 3e-4 and 4e-4 (Sec. 5.1): log s is small.
     """
     index = torch.arange(len(tokens.length), device=logprob.device)
     response = index.repeat_interleave(tokens.length, output_size=len(logprob))  # [n]
     log_ratio = logprob.detach() - tokens.logprob
     total = log_ratio.new_zeros(len(index)).index_add_(0, response, log_ratio)
-    mean = (total / tokens.length)[response]
-    return tokens.logprob + mean + (logprob - logprob.detach())
-
-
-def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """min(s A, clip(s) A), s = (π_θ(o)/π_old(o))^(1/|o|) of the whole response o, for each token.
-
-    GSPO (Zheng et al. 2025, arXiv 2507.18071, Eqs. 5 to 7). It averages over responses, so its
-    weights are ρ ∝ 1/|o_i|, as GRPO's: scaled by the mean length of the rollout batch. The paper's
-    clip range is 3e-4 and 4e-4 (Sec. 5.1): a mean log-ratio is small.
-    """
-    return dapo_surrogate(by_sequence(logprob, tokens), tokens, flags)
+    log_s = (total / tokens.length)[response]  # [n] the mean of log r_t over the response
+    with_gradient = tokens.logprob + log_s + (logprob - logprob.detach())
+    return dapo_surrogate(with_gradient, tokens, flags)
 
 
 def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
@@ -133,8 +122,7 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """v = (Σ_y p(y)² - p) h: the row proxy minus its mean in each state: [n, H].
 
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
-    its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn. The state
-    determines h, so without that mean E[v | state] = 0.
+    its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn.
     """
     scalar = outputs.mean_p - outputs.logprob.exp()  # [n], its mean in the state is 0
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden

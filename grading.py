@@ -45,36 +45,24 @@ def grade_all(responses: list[str], problems: list[dict], truncated: list[bool])
 
 
 def grade_on_ranks(
-    responses: list[str],
-    problems: list[dict],
-    truncated: list[bool],
-    grader: Callable[..., list[float]] = grade_all,
+    responses: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grade_all
 ) -> list[float]:
-    """grader(responses, problems, truncated), with the work split over the ranks.
+    """The grade of each response to its problem, with the work split over the ranks.
 
-    All ranks get all grades. Raises UserError unless the grader returns one finite number for each
-    response.
+    responses: Rollouts, or any records with `text` and `truncated`. grader: such as grade_all. All
+    ranks get all grades. Raises UserError unless the grader returns one finite number for each.
     """
 
     def of_share(share: list[tuple]) -> list[float]:
-        if not share:
-            return []
-        texts, asked, cut_off = (list(column) for column in zip(*share, strict=True))
-        rewards = [float(value) for value in grader(texts, asked, cut_off)]
+        texts = [response.text for response, _ in share]
+        asked = [problem for _, problem in share]
+        truncated = [response.truncated for response, _ in share]
+        rewards = [float(value) for value in grader(texts, asked, truncated)]
         if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
         return rewards
 
-    return shared_by_ranks(list(zip(responses, problems, truncated, strict=True)), of_share)
-
-
-def rewards_of(
-    rollouts: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grade_all
-) -> list[float]:
-    """`grade_on_ranks` of each rollout; problems: that of each."""
-    texts = [response.text for response in rollouts]
-    truncated = [response.truncated for response in rollouts]
-    return grade_on_ranks(texts, problems, truncated, grader)
+    return shared_by_ranks(list(zip(responses, problems, strict=True)), of_share)
 
 
 def report_unearnable(problems: list[dict], where: str) -> None:

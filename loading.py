@@ -42,7 +42,7 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     expected = reference_logprobs(name, published)
     lm = lm.to(this_device())
     give_float32_head(lm)  # like train.py's sampler
-    check_sampler(name, lm, expected, dtype)
+    refuse_difference(name, "sampling", sampler_logprobs(name, lm), expected, dtype)
     return lm, tokenizer
 
 
@@ -85,9 +85,9 @@ def load_policy(
 
     # At temperature 1, like the reference. This first forward pass also lets FSDP find its root,
     # so it precedes `policy.sampler`.
-    check_policy(name, policy, expected, dtype)
+    refuse_difference(name, "training", policy_logprobs(name, policy), expected, dtype)
     with policy.sampler() as sampler:
-        check_sampler(name, sampler, expected, dtype)
+        refuse_difference(name, "sampling", sampler_logprobs(name, sampler), expected, dtype)
     policy.temperature = temperature
     return policy, tokenizer
 
@@ -147,21 +147,18 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
 
 
 @torch.no_grad()
-def check_policy(
-    name: str | Path, policy: Policy, expected: torch.Tensor, dtype: torch.dtype
-) -> None:
-    """Compare log p in one padded batch with `expected` [3, LAST]. All ranks call this."""
+def policy_logprobs(name: str | Path, policy: Policy) -> torch.Tensor:
+    """log p from the policy, in one padded batch: [3, LAST]. All ranks call this."""
     ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
     mask = (length - LAST <= column) & (column < length)
     with one_line(name, "its architecture cannot be trained here"):
-        logprob = policy(ids.to(this_device()), mask.to(this_device())).logprob
-    refuse_difference(name, "training", logprob.view_as(expected).cpu(), expected, dtype)
+        return policy(ids.to(this_device()), mask.to(this_device())).logprob.view(-1, LAST).cpu()
 
 
 @torch.no_grad()
-def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dtype) -> None:
-    """Compare log p with a cache and padding with `expected` [3, LAST]. All ranks call this."""
+def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
+    """log p from `generate` with a cache and padding: [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
     responses = [Running(x[:-LAST].tolist(), None) for x in sequences]
@@ -174,7 +171,7 @@ def check_sampler(name: str | Path, lm, expected: torch.Tensor, dtype: torch.dty
 
     with one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
-    refuse_difference(name, "sampling", torch.stack(logprobs, dim=1), expected, dtype)
+    return torch.stack(logprobs, dim=1)
 
 
 def refuse_difference(

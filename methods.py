@@ -2,8 +2,7 @@
 
 Near θ_old every method moves the parameters along Σ ρ A v (Eq. 9), so it can be described by its
 weights ρ and its surrogate. A method is a record, `Method`. extensions.py has other methods.
-
-Departures from the paper stand in the docstrings of by_response, forking_tokens and fipo_surrogate.
+Departures from the paper stand in the functions' docstrings.
 
 Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F features per
 token.
@@ -49,8 +48,7 @@ class Method:
     weights: Callable[..., torch.Tensor] = ones
 
     # (log π_θ [n], tokens, flags) -> [n], each token's term in the objective to maximise, for the n
-    # tokens of a micro-batch; the loop multiplies it by ρ. Responses with A = 0 are skipped in an
-    # update, since Eq. 8 gives them no gradient. It is called again for clip_fraction.
+    # tokens of a micro-batch; the loop multiplies it by ρ. It is called again for clip_fraction.
     surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
     # The defaults of --clip-low and --clip-high. None: both are refused, as there is no clip.
@@ -199,16 +197,8 @@ def is_clipped(method: Method, logprob: torch.Tensor, tokens: TokenBatch, flags)
 
 
 def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
-    """What a method's weights ρ [N] single out (docs/running.md).
+    """What a method's weights ρ [N] single out: metrics that docs/running.md explains.
 
-    surprise_pos, surprise_neg: the mean of 1 - p where A > 0, and where A < 0.
-    lambda_pos, lambda_neg: the mean weight of each side.
-    mass_pos, mass_neg: Σ ρ|A| over each side, as a share of Σ|A| over both.
-    lambda_corr_pos, lambda_corr_neg: the correlation of the weight with 1 - p on each side.
-    lambda_scalar: the correlation of the weight with the λ̄ of the proxy 1 - p, which knows no
-        hidden states, over the tokens with an advantage.
-    lambda_saturated: the share of these tokens whose λ is within 2 % of an end of its range. Scores
-        of 0 and 1 give 1.
     A number that is not defined (an empty side, equal weights, no range) is left out.
     """
     metrics = {

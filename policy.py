@@ -1,7 +1,5 @@
 """The policy π_θ: a causal language model and the log-probabilities of its response tokens.
 
-The forward pass of `Policy` takes whole sequences. For each response token it returns the
-log-probability, the entropy, Σ_y p(y)² and the hidden state that enters the LM head.
 Log-probabilities are computed in float32, in blocks of m tokens: no [n, V] tensor exists. With
 V = 151,936 it would take 12 GB for one response of 20,000 tokens.
 

@@ -16,7 +16,6 @@ Shapes: B responses, R in flight, V vocabulary size, G group size.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -189,7 +188,7 @@ def generate(
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns; top-p needs memory too
     waiting, running = list(responses), []
-    with closing(Progress("sampling", len(responses), "responses")) as progress:
+    with Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:
             running = schedule(running, waiting, limit, capacity)  # takes from `waiting`
 

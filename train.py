@@ -27,7 +27,7 @@ import torch
 
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from config import Config, parse_config, selected_method
-from grading import grade_all, report_unearnable, rewards_of
+from grading import grade_all, grade_on_ranks, report_unearnable
 from grpo import group_advantages, importance_weights, overlong_penalty
 from infra.errors import one_line_endings
 from infra.log import (
@@ -104,8 +104,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
     advantages = group_advantages(rewards, cfg.group_size)  # [B]
 
     # log π_old of every token, and the method's features of the hidden states (App. L.1): for DelTA
-    # the proxies v [N, H]. The updates run the same micro-batches, so the first update's r is 1,
-    # and they skip those of responses with A = 0.
+    # the proxies v [N, H]. The updates run the same micro-batches, so the first update's r is 1.
     plan = plan_mini_batches(  # this rank's micro-batches, equally many on every rank
         rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
@@ -116,7 +115,7 @@ def train_step(run: Run, method: Method, step: int) -> None:
     # ρ [N], the method's weight for every token: λ̄ for DelTA. It stays fixed during the updates.
     # One seed per step, for random weights and ties; rollout.py has the run's other streams.
     seed = SEED_STRIDE * cfg.seed + step
-    tokens = packed(rollouts, advantages, old_logprob, entropy, features, seed, rewards)
+    tokens = packed(rollouts, rewards, advantages, old_logprob, entropy, features, seed)
     weight = checked_weights(method, tokens, cfg)
     tokens = replace(tokens, features=None)
     del features  # frees their memory
@@ -143,8 +142,8 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch, on J = Σ ρ min(r A, clip(r) A) / token_count (Eq. 8).
 
-    --importance-cap multiplies ρ by importance weights. Responses with A = 0 are skipped
-    (batch.MiniBatch). tokens: the rollout batch. weight: ρ [N]. Returns metrics.
+    Responses with A = 0 are skipped (batch.MiniBatch). tokens: the rollout batch.
+    weight: ρ [N], which --importance-cap multiplies. Returns metrics.
     """
     cfg = run.cfg
     off_policy = importance_weights(tokens.logprob, tokens.sampler_logprob, cfg.importance_cap)
@@ -246,7 +245,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
             )
         watch.lap("sampling")
         problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
-        rewards = rewards_of(new, problems, training_rewards)
+        rewards = grade_on_ranks(new, problems, grade_all)  # or with another reward function
         for response, problem, reward in zip(new, problems, rewards, strict=True):
             rollouts.append(response._replace(problem=problem, reward=reward))
         watch.lap("grading")
@@ -265,16 +264,6 @@ def has_unequal_rewards(group: list[Rollout]) -> bool:
     """Whether the rewards differ, before the overlong penalty."""
     rewards = torch.tensor([response.reward for response in group])
     return bool((rewards != rewards[0]).any())
-
-
-def training_rewards(
-    responses: list[str], problems: list[dict], truncated: list[bool]
-) -> list[float]:
-    """R for each response: its grade. Change the training reward here; evaluation is unaffected.
-
-    Each response is graded on one rank and the result is shared, so rewards may be random.
-    """
-    return grade_all(responses, problems, truncated)
 
 
 def evaluate(run: Run) -> dict[str, float]:
@@ -296,7 +285,8 @@ def evaluate(run: Run) -> dict[str, float]:
         for name, (n, of) in settings.items():
             prompts = run.held_out_prompts
             found = rollout(lm, run.tokenizer, prompts, problem_ids, n, of, stop=run.stopping)
-            rewards = rewards_of(found, [problem for problem in run.held_out for _ in range(n)])
+            problems = [problem for problem in run.held_out for _ in range(n)]
+            rewards = grade_on_ranks(found, problems)
             metrics[name] = sum(rewards) / len(rewards)
     return metrics
 

@@ -69,7 +69,7 @@ def sampled_batch(cfg: Config) -> dict:
         return torch.cat([outputs.hidden, outputs.mean_p[:, None]], dim=1)  # [n, H + 1]
 
     logprob, entropy, rows = old_log_probabilities(run.policy, plan, features)
-    tokens = packed(rollouts, advantages, logprob, entropy)
+    tokens = packed(rollouts, rewards, advantages, logprob, entropy)
     found = torch.empty(rows.shape, device=this_device())
     for index, part in rows.parts:
         found[index] = part.float()

@@ -101,7 +101,7 @@ def main(folder: str, name: str, *flags: str) -> None:
     with one_line_endings(f"benchmarks speed, {name}"):
         cfg = parse_config(list(flags))
         endless = patch("rollout.end_tokens", lambda *_: [])
-        with endless, patch("train.training_rewards", every_other_right):
+        with endless, patch("train.grade_all", every_other_right):
             seconds = PARTS[name](replace(cfg, output_dir=f"{folder}/run"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
     if torch.cuda.is_available():
@@ -189,7 +189,7 @@ def of_train(cfg: Config) -> dict:
 
     def step(length: int) -> dict:
         run.cfg = replace(run.cfg, max_new_tokens=length)
-        if run.engine:
+        if run.cfg.engine == "vllm":
             watch = Stopwatch()
             train.sample(run, 1, watch)
             return {"sampling": watch.stages["seconds_sampling"]}

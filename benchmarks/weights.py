@@ -24,7 +24,7 @@ from benchmarks.statistics import holm, mean_interval, p_value
 from benchmarks.tables import append_csv, print_frame, print_table, read_csv
 from config import Config, parse_config, selected_method
 from extensions import SPREAD, masses_of_dapo
-from grading import rewards_of
+from grading import grade_on_ranks
 from infra.folder import read_lines
 from loading import load_model
 from methods import Method
@@ -163,7 +163,7 @@ def held_out(cfg: Config, folder: Path) -> dict[str, float]:
         sampling = Sampling(cfg.max_new_tokens, temperature, seed=cfg.seed)
         found = rollout(lm, tokenizer, prompts, range(len(prompts)), samples, sampling)
         problems = [each for each in asked for _ in range(samples)]
-        rewards[samples] = np.array(rewards_of(found, problems)).reshape(len(asked), samples)
+        rewards[samples] = np.array(grade_on_ranks(found, problems)).reshape(len(asked), samples)
     return {
         "accuracy": round(float(rewards[SAMPLES].mean()), 4),
         "pass8": round(float(rewards[SAMPLES].max(axis=1).mean()), 4),

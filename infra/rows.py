@@ -30,9 +30,6 @@ class Rows:
             rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
         self.parts.append((index, rows))
 
-    def __len__(self) -> int:
-        return self.count
-
     @property
     def shape(self) -> torch.Size:
         return torch.Size((self.count, *self.parts[0][1].shape[1:]))

@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,12 +21,11 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
-from infra.folder import UNFINISHED
 from infra.problems import encode_prompts, refuse_length
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
-WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", UNFINISHED)
+WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", files.UNFINISHED)
 
 
 @dataclass
@@ -73,14 +72,13 @@ class Run:
         self.logged = -1  # the last step in metrics.jsonl
         self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.engine = None  # replaces `generate`
+        self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
         self.tracker = None  # also receives each line of metrics
 
     def open(self) -> None:
-        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
+        """Start or resume the run in --output-dir. All ranks call this.
 
-        In this order: start the engine, claim the folder, load its newest checkpoint, delete what
-        was written after that, and start the tracker. Files are written only after all checks.
+        Files are written only after all checks. Raises UserError.
         """
         cfg, tokenizer = self.cfg, self.tokenizer
         model = Path(self.policy.lm.name_or_path)  # its folder
@@ -95,7 +93,8 @@ class Run:
 
             longest = max(map(len, every_prompt)) + cfg.max_new_tokens
             dtype = ranks.computation_dtype(cfg.dtype)
-            self.engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
+            engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
+            self.sampler = engine.holding
 
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
         self.state = restore(self.folder, self.policy, self.optimizer)
@@ -128,10 +127,6 @@ class Run:
         if any(ranks.from_all_ranks(self.stopping())):
             raise Interrupted
 
-    def sampler(self) -> AbstractContextManager:
-        """The model or engine for `rollout`, with the current weights. All ranks enter together."""
-        return self.engine.holding() if self.engine else self.policy.sampler()
-
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
@@ -145,7 +140,7 @@ class Run:
         self.state.saved = [*self.state.saved[-2:], final.name]
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
-            dcp.save(written, checkpoint_id=self.folder / UNFINISHED)
+            dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
@@ -199,7 +194,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
 
     metrics = [line for line in metrics if line["step"] <= state.step]
     samples = [line for line in samples if line["step"] <= state.step]
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)
     files.write_lines(folder / "samples.jsonl", samples)
@@ -218,7 +213,7 @@ def content(policy, optimizer, state: RunState) -> dict:
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
     """Rename a complete checkpoint, and delete old ones. If one is a link, its target stays."""
     with files.writing(final):
-        os.rename(folder / UNFINISHED, final)
+        os.rename(folder / files.UNFINISHED, final)
         for path in old:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -240,7 +235,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 def export(folder: Path, policy, tokenizer) -> None:
     """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop."""
-    new = folder.parent / UNFINISHED
+    new = folder.parent / files.UNFINISHED
     with policy.unsharded() as lm:
         if not is_first_rank():
             return

@@ -17,7 +17,7 @@ around each rollout, in which rollout.rollout calls `sample` and reads `generati
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -170,7 +170,7 @@ class VLLMEngine:
         engine = self.llm.llm_engine
         self.llm.enqueue(prompts, settings, use_tqdm=False)
         outputs = {}  # by vLLM's number of the request, which rises with the responses
-        with closing(Progress("sampling", len(responses), "responses")) as progress:
+        with Progress("sampling", len(responses), "responses") as progress:
             while engine.has_unfinished_requests():
                 for output in engine.step():
                     if output.finished:

@@ -10,6 +10,7 @@ from infra.balance import balanced_groups
 
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
+REWARDS = torch.tensor([0.0, 2.0, 4.0])
 NUMBERS = torch.arange(16.0).split(8)  # log π_old and entropy
 
 
@@ -24,11 +25,11 @@ def rollouts():
     found = []
     for i, start in enumerate((0, 3, 7)):
         found.append(rollout_of(PROMPTS[i], RESPONSES[i], {"answer": str(i)}, start))
-    return [each._replace(reward=2.0 * i) for i, each in enumerate(found)]
+    return found
 
 
 def test_packed_gives_each_token_its_responses_advantage(rollouts):
-    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), *NUMBERS)
+    tokens = packed(rollouts, REWARDS, torch.tensor([0.5, -1, 0]), *NUMBERS)
     assert len(tokens) == 8
     assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
     assert tokens.length.tolist() == [3, 4, 1]
@@ -47,7 +48,7 @@ def test_micro_batch_puts_prompt_and_response_side_by_side_from_column_0(rollout
 
 
 def test_the_tokens_of_a_micro_batch(rollouts):
-    tokens = packed(rollouts, torch.tensor([0.5, -1, 0]), *NUMBERS)
+    tokens = packed(rollouts, REWARDS, torch.tensor([0.5, -1, 0]), *NUMBERS)
     part = tokens.select(micro_batch(rollouts, [2, 0]))
     for name in ("token", "advantage", "sampler_logprob", "logprob", "entropy"):
         assert torch.equal(getattr(part, name), getattr(tokens, name)[[7, 0, 1, 2]]), name

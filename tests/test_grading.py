@@ -1,6 +1,7 @@
 """grading.py: a response is graded by answer, by letter or by tests, and a reward is a number."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +37,8 @@ def graded_as(rewards):
     def mine(responses, problems, truncated):
         return rewards
 
-    return grade_on_ranks(["a", "b", "c"], [{}] * 3, [False] * 3, mine)
+    response = SimpleNamespace(text="a", truncated=False)
+    return grade_on_ranks([response] * 3, [{}] * 3, mine)
 
 
 def test_rewards_may_be_integers_booleans_or_numpy_numbers():

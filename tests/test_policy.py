@@ -103,7 +103,7 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     for ours, expected in ((logprob, whole.logprob), (entropy, whole.entropy)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
         assert not ours.requires_grad
-    assert torch.equal(packed(batch, ADVANTAGES, logprob, entropy).token, whole.token)
+    assert torch.equal(packed(batch, ADVANTAGES, ADVANTAGES, logprob, entropy).token, whole.token)
 
     index, rows = (torch.cat(column) for column in zip(*features.parts, strict=True))
     v = -torch.expm1(whole.logprob)[:, None] * whole.hidden  # (1 - p) h

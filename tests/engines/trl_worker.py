@@ -100,7 +100,8 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
     old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
     seed = trainer.args.seed + trainer.state.global_step
-    tokens = packed(rollouts, advantages, *old, seed=seed)
+    unknown = torch.full_like(advantages, torch.nan)  # TRL does not return the rewards
+    tokens = packed(rollouts, unknown, advantages, *old, seed=seed)
     expected = checked_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]
     first = rank_and_world()[0] * len(mine)
     span = slice(tokens.span(first).start, tokens.span(first + len(mine) - 1).stop)

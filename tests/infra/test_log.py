@@ -74,7 +74,7 @@ def graded(batch):
     N = len(logprob)
     advantages = torch.arange(24.0) - 5
     entropy = torch.arange(N) / 100
-    tokens = packed(rollouts, advantages, logprob, entropy)
+    tokens = packed(rollouts, torch.zeros(24), advantages, logprob, entropy)
     return rollouts, tokens, torch.arange(N) / 1000
 
 

@@ -26,7 +26,7 @@ def held(v):
     order = torch.randperm(len(v), generator=torch.Generator().manual_seed(9))
     for index in (order[:20], order[:0], order[20:]):
         rows_of_v.add(index, v[index])
-    assert (len(rows_of_v), rows_of_v.shape, rows_of_v.dtype) == (50, v.shape, torch.float32)
+    assert (rows_of_v.shape, rows_of_v.dtype) == (v.shape, torch.float32)
     return rows_of_v
 
 
