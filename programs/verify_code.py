@@ -66,7 +66,7 @@ def reward_of_program(program: str | None, tests: list[dict]) -> float:
 # (?![`~]) keeps matching linear: a run of marks is matched whole.
 FENCE = re.compile(
     r"^([ \t>]*)(?:<answer>[ \t]*)?(`{3,}|~{3,})(?![`~])([^\n`]*?)"
-    r"(?:[ \t]*(?:</\w{1,9}>|<\|\w{1,20}\|>)){0,3}[ \t]*$",
+    r"(?:[ \t]?(?:</\w{1,9}>|<\|\w{1,20}\|>)){0,3}[ \t]{0,9}$",
     re.MULTILINE,
 )
 TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
