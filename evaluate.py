@@ -140,12 +140,14 @@ def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, .
         _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, config.prompt_template)
         refuse_length(model_config, prompts[name], config.max_new_tokens)
     settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
+    dtype = ranks.computation_dtype(config.dtype)
+    settings["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     settings["model_files"] = on_first_rank(files.hash_of, [], model)
     on_first_rank(files.claim, folder, settings, written)
     first, *_ = prompts.values()
     shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
     on_first_rank(files.write_json, folder / "config.json", settings | shown)
-    lm, tokenizer = load_model(model, ranks.computation_dtype(config.dtype))
+    lm, tokenizer = load_model(model, dtype)
 
     rank, world = ranks.rank_and_world()
     paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}

@@ -85,7 +85,7 @@ def prepare(cfg: Config) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     run = Run(cfg, policy, tokenizer, optimizer, problems, held_out)
-    run.open()  # claims --output-dir, and resumes from its newest checkpoint
+    run.open(dtype)  # claims --output-dir, and resumes from its newest checkpoint
     return run
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -75,15 +76,16 @@ class Run:
         self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
         self.tracker = None  # also receives each line of metrics
 
-    def open(self) -> None:
-        """Start or resume the run in --output-dir. All ranks call this.
+    def open(self, dtype: torch.dtype) -> None:
+        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
 
-        Files are written only after all checks. Raises UserError.
+        Files are written only after all checks. dtype: of the computation, which --dtype may leave
+        to the machine: a run goes on in the same one.
         """
         cfg, tokenizer = self.cfg, self.tokenizer
         model = Path(self.policy.lm.name_or_path)  # its folder
         identity = defining_flags(cfg)
-        identity["dtype"] = str(ranks.computation_dtype(cfg.dtype)).removeprefix("torch.")
+        identity["dtype"] = str(dtype).removeprefix("torch.")
         identity["model_files"] = on_first_rank(files.hash_of, [], model)
         identity["problems"] = files.hash_of([self.problems, self.held_out])
         every_prompt = self.prompts + self.held_out_prompts
@@ -92,7 +94,6 @@ class Run:
             from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
 
             longest = max(map(len, every_prompt)) + cfg.max_new_tokens
-            dtype = ranks.computation_dtype(cfg.dtype)
             engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
             self.sampler = engine.holding
 

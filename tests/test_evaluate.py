@@ -204,6 +204,7 @@ def test_regrade_grades_the_saved_responses(saved, out, capsys):
     write_lines(path, lines)
     evaluate.main(flags(saved, out, "--regrade")[2:])  # without --model
     assert averages(out)["model"] == str(saved / "model")
+    assert averages(out)["sampling"]["dtype"] != "auto"
     result = averages(out)["benchmarks"][BENCH]
     assert result["repetitions"] == pytest.approx([1, 0, 1 / 2])
     assert result["pass"] == 1

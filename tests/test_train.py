@@ -75,7 +75,8 @@ def test_train_logs_every_step_and_evaluates_at_the_start_at_intervals_and_at_th
 
 def test_train_writes_all_promised_files(finished, first_model):
     config = json.loads((finished / "config.json").read_text())
-    assert (config["method"], config["dtype"]) == ("delta", "float32")  # not auto
+    assert config["method"] == "delta"
+    assert config["dtype"] != "auto"
     assert config["first_prompt"] == read_lines(Path(PROBLEMS))[0]["problem"]
     assert config["end_tokens"] == ["<eos>"]
     checkpoints = sorted(path.name for path in finished.glob("checkpoint-*"))
