@@ -31,7 +31,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     """The lines of a CSV; none if it is missing. Raises UserError for wrong columns."""
     if not path.exists():
         return pd.DataFrame(columns=list(columns))
-    lines = pd.read_csv(path, float_precision="round_trip")
+    lines = pd.read_csv(path)
     if list(lines) != list(columns):
         raise UserError(f"{path} does not have the columns {', '.join(columns)}: move it away")
     return lines

@@ -261,10 +261,10 @@ def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(tmp_pat
         batches.append(tokens)
         return ones(tokens, flags)
 
-    cfg = small_config(tmp_path, "--overlong-buffer", "16", "--temperature", "3", steps=1)
+    cfg = small_config(tmp_path, "--overlong-buffer", "15", "--temperature", "3", steps=1)
     train_steps(cfg, Method(weights=weights), in_turn(itertools.repeat(1.0)))
     (tokens,) = batches
-    shaped = 1 - tokens.length / 16
+    shaped = 1 - (tokens.length - 1) / 15
     expected = group_advantages(shaped, 4).repeat_interleave(tokens.length)
     torch.testing.assert_close(tokens.advantage, expected)
     assert expected.any()

@@ -43,7 +43,7 @@ SHORTER = {
     ),
     "64, 81]": "64, 70]",
     "range(0, 96, 3)": "range(0, 72, 3)",
-    "STEPS, PROMPTS, GROUP = 10, 16, 8": "STEPS, PROMPTS, GROUP = 2, 4, 8",
+    "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",
     "n = len(seeds)\n": "n = 4\n",
