@@ -12,7 +12,7 @@ from functools import partial
 from answers.extraction import boxed_answer, boxes
 from infra.errors import UserError, first_line, one_line
 from infra.ranks import is_first_rank, on_first_rank
-from infra.tables import SOURCES, Source, read_table
+from infra.tables import OPTIONS, SOURCES, Source, read_table
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
 from programs.sandbox.client import start_sandbox
@@ -110,7 +110,7 @@ def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict
             f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
             "--answer-column"
         )
-    for column in OPTIONS & columns.keys():
+    for column in columns.keys() & OPTIONS:
         raise UserError(
             f"{where}: the model would not see the options in column {column}: write them into "
             "the problems, and drop the column"
@@ -213,7 +213,6 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
     (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
     (("question", "choices", "answer", "subject"), mmlu_problem),
 ]
-OPTIONS = {"options", "choices"}  # columns of other sets
 
 
 # ---- prompts -------------------------------------------------------------------------------------

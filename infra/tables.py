@@ -56,6 +56,7 @@ SOURCES = {
 }
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
+OPTIONS = ("options", "choices")  # columns of multiple choice
 
 
 def read_table(name: str, source: Source, flag: str) -> list[dict]:
@@ -84,7 +85,9 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
     """The source's columns only, if `names` has them: DeepMath's others are long."""
     columns = (source.problem_column, source.answer_column, "tests")
     present = [column for column in columns if column in names]
-    return present if source.problem_column in present and len(present) > 1 else names
+    if source.problem_column not in present or len(present) == 1:
+        return names
+    return present + [column for column in OPTIONS if column in names]
 
 
 def read_hub(source: Source) -> list[dict]:

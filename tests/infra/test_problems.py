@@ -72,7 +72,6 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         ),
         (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
         (MMLU | {"answer": 2}, ", record 1, column answer, 2 is no letter of its 2 options"),
-        ({"question": "q", "choices": ["u", "v"], "answer": "1"}, ": the model would not see the"),
         (CHOICE | {"answer": "C"}, ", record 1, column answer, 'C' is no letter of its 2 options"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
@@ -82,6 +81,16 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
     with pytest.raises(UserError) as refused:
         load_problems(path, flag="--benchmarks")
     assert str(refused.value).startswith(f"--benchmarks {path}{message}")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_options_that_the_model_would_not_see_are_refused(suffix, tmp_path):
+    path = write(tmp_path / f"a.{suffix}", [MMLU])
+    assert load_problems(path) == [
+        {"problem": "q\n(A) u\n(B) v\nAnswer with the letter.", "answer": "B", "choice": True}
+    ]
+    with pytest.raises(UserError, match="would not see the options in column choices"):
+        load_problems(path, "question", "answer")
 
 
 RATIONALE = "48/2 = <<48/2=24>>24 clips in May.\n48+24 = <<48+24=72>>72 clips in both.\n#### 72"
