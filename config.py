@@ -126,7 +126,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
 
 def check_flags(cfg: Config, given: dict) -> None:
-    """Raise UserError for a flag that does nothing, or for an empty range.
+    """Raise UserError for a flag that does nothing, or that contradicts another.
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
