@@ -40,10 +40,10 @@ class Config:
     K: int = flag(1, "number of centroid refinements", low=0, high=1000, method="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
-    delta_variant: str = flag("full", "ablation or control", DELTA_VARIANTS, method="delta")
+    delta_variant: str = flag("full", "ablation (Tables 2 and 3)", DELTA_VARIANTS, method="delta")
     proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
-    select: str = flag("none", "plain DAPO on tokens chosen by λ", SELECTIONS, method="delta")
+    select: str = flag("none", "DAPO on tokens chosen by λ (Sec. 5.2)", SELECTIONS, method="delta")
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")
     cispo_cap: float = flag(5.0, "C, largest ratio π_θ / π_old", low=1, method="cispo")
 

@@ -193,7 +193,8 @@ def print_tables(runs: pd.DataFrame) -> None:
     print_frame(tuning.pivot_table("reward", index, "rate", sort=False).sort_index(axis=1))
 
     counted = runs[runs["seed"].isin(SEEDS["counted"])]
-    counted = counted.drop_duplicates(["setting", "row", "seed"], keep="last")
+    last = counted.groupby(["setting", "row"])["rate"].transform("last")
+    counted = counted[counted["rate"] == last]  # a row run at two rates is not a mixture of both
     reward = counted.pivot(index="seed", columns=["setting", "row"], values="reward")
     rows = dict.fromkeys([*ROWS, *counted["row"]])  # also those that ROWS no longer has
     reward = reward.reindex(columns=pd.MultiIndex.from_product([SETTINGS, rows]))

@@ -146,13 +146,14 @@ def test_weight_metrics_are_means_and_correlations_by_side():
 
 
 def test_weight_metrics_leave_out_what_is_not_defined():
-    def names(rho=None, sides=(1.5, -0.5), method="delta"):
+    def names(*flags, rho=None, sides=(1.5, -0.5)):
         tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
-        return set(weight_metrics(tokens, rho, train.parse_config(["--method", method])))
+        return set(weight_metrics(tokens, rho, train.parse_config([*flags])))
 
     every = names()
-    assert every - names(method="grpo") == {"lambda_saturated"}
+    for without_range in (["--method", "grpo"], ["--delta-variant", "no_range_map"]):
+        assert every - names(*without_range) == {"lambda_saturated"}
     of_neg = {name for name in every if name.endswith("neg")}
     assert every - names(sides=(1.5, 0.0)) == of_neg | {"lambda_scalar"}
     assert names(sides=(0.0, 0.0)) == {"lambda_mean", "lambda_std", "lambda_above_one"}

@@ -181,7 +181,9 @@ def test_an_unreadable_checkpoint_stops_the_run_and_can_be_moved_away(two_steps,
 
     newest.rename(two_steps / "damaged")
     train_small(two_steps, *EVALUATED, steps=2)
-    assert f"continuing {two_steps} after step 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"continuing {two_steps} after step 2" in out
+    assert "after step 2, the last one: nothing is trained" in out
 
 
 def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
