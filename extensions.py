@@ -68,20 +68,9 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
 
 # ---- token weights by p --------------------------------------------------------------------------
 
-SPREAD = 0.2  # of the weights, as in DelTA's range 0.8 to 1.2
-
-
-def masses_of_dapo(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """The weights [N], scaled on each side so that its Σ ρ|A| is DAPO's Σ|A|; 1 where A = 0."""
-    mass = advantage.abs()
-    kept = torch.ones_like(weight)
-    for side in (advantage > 0, advantage < 0):
-        kept[side] = weight[side] * mass[side].sum() / (weight * mass)[side].sum()
-    return kept
-
 
 def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
-    """ρ from 1 - SPREAD to 1 + SPREAD by the rank of p on each side, with DAPO's masses: [N].
+    """ρ by the rank of p on each side, 0.8 to 1.2 as DelTA's, with DAPO's masses: [N].
 
     pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
     Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv
@@ -90,13 +79,14 @@ def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
     """
     weight = torch.ones_like(tokens.logprob)
     for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
-        own = tokens.logprob[side]
+        own, mass = tokens.logprob[side], tokens.advantage[side].abs()
         ordered = own.sort().values
         below = torch.searchsorted(ordered, own)
         not_above = torch.searchsorted(ordered, own, right=True)
         share = (below + not_above) / (2 * max(1, len(own)))  # 0 to 1; equal p, equal share
-        weight[side] = 1 + sign * SPREAD * (2 * share - 1)
-    return masses_of_dapo(weight, tokens.advantage)
+        ranked = 1 + sign * 0.2 * (2 * share - 1)
+        weight[side] = ranked * mass.sum() / (ranked * mass).sum()  # Σ ρ|A| is DAPO's Σ|A|
+    return weight
 
 
 def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:

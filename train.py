@@ -53,13 +53,10 @@ from toy.by_name import model_folder
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def train(cfg: Config, method: Method | None = None) -> Path:
-    """Run or resume the training described by cfg. Returns the output folder. All ranks call this.
-
-    method: one that no flag selects; None: the one that cfg selects.
-    """
+def train(cfg: Config) -> Path:
+    """Run or resume what cfg describes. All ranks call this. Returns the output folder."""
     run = prepare(cfg)
-    method = method or selected_method(cfg, run.state.memory)
+    method = selected_method(cfg, run.state.memory)
     with saved_on_signal(run):
         introduce(run)  # prints its size and first prompt
         finish_step(run)  # evaluates before step 1; on resume, finishes an interrupted step

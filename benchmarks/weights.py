@@ -10,7 +10,6 @@ docs/results/weights.md.
 
 import tempfile
 from argparse import ArgumentParser
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +18,12 @@ import torch
 
 import toy
 import train
-from batch import TokenBatch
 from benchmarks.statistics import holm, mean_interval, p_value
 from benchmarks.tables import append_csv, print_frame, print_table, read_csv
-from config import Config, parse_config, selected_method
-from extensions import SPREAD, masses_of_dapo
+from config import Config, parse_config
 from grading import grade_on_ranks
 from infra.folder import read_lines
 from loading import load_model
-from methods import Method
 from rollout import Sampling, rollout
 
 FLAGS = "--eval-data= --save-every 1000"
@@ -38,20 +34,16 @@ SETTINGS = {  # setting -> flags of train.py; `--model toy` has 16 prompts x 8 r
 }
 FAMILIES = (("learn", "sharpen"), ("learn, 110 steps",))  # of tests, for Holm's correction
 
-ROWS = {  # row -> flags of train.py
+ROWS = {  # row -> flags of train.py; the CSV has four more, which only the study needed
     "dapo": "--method dapo",
     "delta": "",
-    "tokens only": "",
-    "sides only": "",
     "scalar": "--proxy scalar",
     "delta, K = 0": "--K 0",
-    "two constants": "--method dapo",
     "sure, sure": "--method sure_sure",
     "unsure, unsure": "--method unsure_unsure",
     "unsure, sure": "--method unsure_sure",
     "sure, unsure": "--method sure_unsure",
     "AR": "--method reweighting",
-    "oracle": "--method dapo",
     "grpo": "--method grpo",
     "forking tokens": "--method forking_tokens",
     "sapo": "--method sapo",
@@ -90,51 +82,6 @@ def weights(args) -> None:
     print_tables(read_runs(path))
 
 
-# ---- rows that no flag selects -------------------------------------------------------------------
-
-
-def tokens_only(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
-    """DelTA's weights with each side's mass kept: [N]."""
-    return masses_of_dapo(weight, tokens.advantage)
-
-
-def sides_only(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
-    """DelTA's mass of each side, shared equally by its tokens: [N]."""
-    return weight / masses_of_dapo(weight, tokens.advantage)
-
-
-def two_constants(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
-    """1.1 where A > 0 and 0.9 where A < 0: [N]. Their ratio is that of DelTA's side means."""
-    return 1 + 0.1 * tokens.advantage.sign()
-
-
-def oracle(tokens: TokenBatch, weight: torch.Tensor) -> torch.Tensor:
-    """1.2 for the tokens that decided the reward (toy.decisive), else 0.8, with DAPO's masses."""
-    responses = tokens.token.split(tokens.length.tolist())
-    asked = [each["problem"] for each in tokens.problems]
-    decided = torch.cat([toy.decisive(*pair) for pair in zip(asked, responses, strict=True)])
-    return masses_of_dapo(1 - SPREAD + 2 * SPREAD * decided.to(weight), tokens.advantage)
-
-
-OURS = {  # row -> (tokens, the weights [N] that its flags select) -> its weights [N]
-    "tokens only": tokens_only,
-    "sides only": sides_only,
-    "two constants": two_constants,
-    "oracle": oracle,
-}
-
-
-def method_of(row: str, method: Method) -> Method:
-    """The method of a row. method: what its flags select."""
-    if row not in OURS:
-        return method
-
-    def own_weights(tokens: TokenBatch, flags) -> torch.Tensor:
-        return OURS[row](tokens, method.weights(tokens, flags))
-
-    return replace(method, weights=own_weights)
-
-
 # ---- a run ---------------------------------------------------------------------------------------
 
 
@@ -144,7 +91,7 @@ def trained(setting: str, row: str, rate: float, seed: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{FLAGS} {SETTINGS[setting]} {ROWS[row]} --lr {rate} --seed {seed}"
         cfg = parse_config([*flags.split(), "--output-dir", folder])
-        train.train(cfg, method_of(row, selected_method(cfg)))
+        train.train(cfg)
         steps = [x for x in read_lines(Path(folder) / "metrics.jsonl") if "reward" in x]
         line = {"setting": setting, "row": row, "rate": rate, "seed": seed}
         line |= held_out(cfg, Path(folder) / "model")
@@ -196,7 +143,7 @@ def print_tables(runs: pd.DataFrame) -> None:
     last = counted.groupby(["setting", "row"])["rate"].transform("last")
     counted = counted[counted["rate"] == last]  # a row run at two rates is not a mixture of both
     reward = counted.pivot(index="seed", columns=["setting", "row"], values="reward")
-    rows = dict.fromkeys([*ROWS, *counted["row"]])  # also those that ROWS no longer has
+    rows = {*ROWS, *dict(TESTED), *counted["row"]}  # also those that ROWS no longer has
     reward = reward.reindex(columns=pd.MultiIndex.from_product([SETTINGS, rows]))
     print_outcomes(counted, reward)
     for row, base in TESTED:

@@ -1,30 +1,10 @@
-"""benchmarks/weights.py: rows that no flag selects, which runs are trained, and tables."""
+"""benchmarks/weights.py: which runs are trained, and tables."""
 
 import pytest
-import torch
-from references import token_batch
 
 from benchmarks import weights
 from benchmarks.__main__ import main
 from benchmarks.tables import append_csv
-from methods import Method
-
-A = torch.tensor([2.0, 2.0, 0.0, -0.5, -0.5, -0.5])
-LAM = torch.tensor([1.4, 0.9, 0.8, 1.1, 0.9, 0.7])
-
-
-def weights_of(row):
-    tokens = token_batch([3, 3], advantage=A)
-    method = Method(weights=lambda tokens, flags: LAM)
-    return weights.method_of(row, method).weights(tokens, None)
-
-
-def test_tokens_only_and_sides_only_are_the_two_factors_of_the_weights():
-    of_tokens, of_sides = weights_of("tokens only"), weights_of("sides only")
-    assert torch.allclose((of_tokens * of_sides)[A != 0], LAM[A != 0])
-    assert torch.allclose(of_sides[A != 0], torch.tensor([1.15, 1.15, 0.9, 0.9, 0.9]))
-    for side in (A > 0, A < 0):
-        assert (of_tokens * A)[side].sum() == pytest.approx(float(A[side].sum()))
 
 
 def line(row, rate, seed, reward, setting="learn"):
@@ -100,6 +80,6 @@ def test_a_run_whose_end_is_below_half_of_its_best_step_has_collapsed(printed, l
 def test_a_run_on_the_toy_gives_a_line(monkeypatch):
     monkeypatch.setitem(weights.SETTINGS, "learn", "--steps 1 --prompts 4 --mini-batch 4")
     monkeypatch.setattr(weights, "PROBLEMS", 2)
-    found = weights.trained("learn", "oracle", 1e-4, 0)
+    found = weights.trained("learn", "scalar", 1e-4, 0)
     assert set(found) == set(weights.COLUMNS)
     assert len(found["rewards"].split()) == 1
