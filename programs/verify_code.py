@@ -114,7 +114,10 @@ def run_tests(
     limits: Limits | None = None,
     sandbox: client.Sandbox | None = None,
 ) -> Result:
-    """Run a program against its tests, up to the first failed test. Raises SandboxBroken."""
+    """Run a program against its tests, up to the first failed test.
+
+    Raises SandboxBroken if programs cannot be run, and ValueError for an unknown kind of test.
+    """
     if not tests:
         raise ValueError("a problem without tests cannot be graded")
     limits = limits or Limits()
@@ -133,8 +136,12 @@ def run_tests(
 
 def group_of(test: dict) -> tuple[str, str]:
     """(kind, rules) of a test. The kind is its key `output`, `function` or `script`."""
-    (kind,) = RUNNERS.keys() & test.keys()
-    return kind, test.get("rules", "")
+    kind = next((key for key in RUNNERS if key in test), None)
+    rules = test.get("rules", "")
+    if kind is None or rules not in RULES:
+        known = f"{', '.join(RUNNERS)}, or rules that are not {', '.join(filter(None, RULES))}"
+        raise ValueError(f"a test has none of the keys {known}: {str(test)[:200]}")
+    return kind, rules
 
 
 class Trial:

@@ -136,5 +136,7 @@ def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name):
         assert (weight * mass)[side].sum() == pytest.approx(float(mass[side].sum()))
         order = tokens.logprob[side].argsort()
         assert (sign * weight[side][order].diff() > 0).all()
-        assert 1.2 < weight[side].max() / weight[side].min() <= 1.5
+        spread = 0.2 * (1 - 1 / int(side.sum()))  # ranks are at the middle of equal shares
+        ratio = float(weight[side].max() / weight[side].min())
+        assert ratio == pytest.approx((1 + spread) / (1 - spread))
     assert (weight[tokens.advantage == 0] == 1).all()
