@@ -44,7 +44,7 @@ from policy import logit_block
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
 FLAGS += " --max-prompt-tokens 512 --micro-batch-tokens 2048 --recompute False"
-SIZES = [(1, 256), (4, 128), (4, 256), (4, 512), (16, 256), (4, 2048)]  # prompts, tokens: --grow
+SIZES = [(1, 256), (4, 128), (4, 256), (4, 512), (16, 256), (1, 2048)]  # prompts, tokens: --grow
 WARM_UP = 16  # new tokens of the step that is not counted
 STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as in metrics.jsonl
 
