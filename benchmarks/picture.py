@@ -96,6 +96,8 @@ def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
     framed = sample.get("decisive", [])
     drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, COLUMNS, SIZE)
     verdict = "right" if sample["reward"] > 0 else "wrong"
+    if sample.get("truncated"):
+        verdict += ", cut off"
     title = f"{verdict}, A = {sample['advantage']:+.2f}, mean weight {np.nanmean(weights):.2f}"
     if drawn < len(weights):
         title += f"\nfirst {drawn} of {len(weights)} tokens"

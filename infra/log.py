@@ -149,6 +149,7 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
                 "group": g,
                 "group_rewards": rewards,
                 "reward": rewards[j],
+                "truncated": group[j].truncated,
                 "advantage": round(float(tokens.advantage[own.start]), 4),
                 "response": group[j].text,
                 "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],

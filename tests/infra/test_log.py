@@ -133,6 +133,7 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
         facts = ("step", "group", "problem", "answer", "reward", "advantage", "response")
         reward = [0.0, 0.0, 1.0, 1.0][i % 4]
         expected = [7, i // 4, f"problem {i // 4}", "7", reward, i - 5, rollouts[i].text]
+        assert sample["truncated"] == rollouts[i].truncated
         assert [sample[name] for name in facts] == expected
         assert "tests" not in sample
         assert sample["group_rewards"] == [0.0, 0.0, 1.0, 1.0]
