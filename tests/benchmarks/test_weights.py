@@ -1,6 +1,7 @@
 """benchmarks/weights.py: which runs are trained, and tables."""
 
 import pytest
+import torch
 
 from benchmarks import weights
 from benchmarks.__main__ import main
@@ -80,6 +81,8 @@ def test_a_run_whose_end_is_below_half_of_its_best_step_has_collapsed(printed, l
 def test_a_run_on_the_toy_gives_a_line(monkeypatch):
     monkeypatch.setitem(weights.SETTINGS, "learn", "--steps 1 --prompts 4 --mini-batch 4")
     monkeypatch.setattr(weights, "PROBLEMS", 2)
+    # Other tests compare runs of this process bit for bit: all need the same number of threads.
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     found = weights.trained("learn", "scalar", 1e-4, 0)
     assert set(found) == set(weights.COLUMNS)
     assert len(found["rewards"].split()) == 1
