@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 from toy_runs import refusal
 
@@ -96,3 +97,11 @@ def test_text_is_drawn_as_it_is(tmp_path):
     picture.main([str(folder)])
     assert Image.open(folder / "tokens.png").width == 1400
     assert picture.place(text * 50, picture.COLUMNS)[-1][::2] == (399, 49)  # 400 tokens fit
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_response_that_was_cut_off_is_marked(truncated):
+    axes = Figure().subplots()
+    sample = rated("1+1=?", 0.0) | {"truncated": truncated}
+    picture.draw_response(axes, sample, picture.colours_of(0.5))
+    assert ("wrong, cut off, A" in axes.get_title(loc="left")) == truncated

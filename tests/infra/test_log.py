@@ -69,7 +69,8 @@ def graded(batch):
     rollouts = []
     for i, each in enumerate(batch):
         problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": ["x"]}
-        rollouts.append(each._replace(problem=problem, reward=[0.0, 0.0, 1.0, 1.0][i % 4]))
+        reward = [0.0, 0.0, 1.0, 1.0][i % 4]
+        rollouts.append(each._replace(problem=problem, reward=reward, truncated=i % 3 == 0))
     logprob = torch.from_numpy(np.concatenate([each.logprob for each in rollouts]))
     N = len(logprob)
     advantages = torch.arange(24.0) - 5
