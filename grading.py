@@ -28,7 +28,7 @@ def grade_all(responses: list[str], problems: list[dict], truncated: list[bool])
         if problem.get("tests"):
             programs.append(i)
         elif problem.get("choice"):
-            result[i] = float(choice(response) == problem["answer"])
+            result[i] = float(choice(response, problem.get("problem", "")) == problem["answer"])
         else:
             result[i] = reward(response, problem["answer"], truncated[i])
 
