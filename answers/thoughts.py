@@ -6,8 +6,9 @@ import re
 # <|channel>thought, <channel|>; <|channel|>analysis, <|channel|>final; <|inner_prefix|> (Apertus).
 # A group is what closes a thought.
 TAG = re.compile(
-    r"[<◁](?=[/|\w])(/)?\|?(?i:(?:\w{1,9}:)?(?:begin_of_|start_|(end_(?:of_)?))?"
-    r"(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad))\|?[>▷]|\[(/)?THINK\]"
+    r"[<◁](?=[/|\w])(/)?\|?(?i:(?:(?!end_)\w{1,9}?[:_])?(?:begin_of_|start_|(end_(?:of_)?))?"
+    r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad))\|?[>▷]"
+    r"(?!`|\s(?:and\s[`<]|tags?\b|tokens?\b|blocks?\b))|\[(/)?THINK\]"  # not "<think> tags"
     r"|<\|channel>\w*|<(channel)\|>|<\|channel\|>(?:(final)|\w*)|<\|inner_(?:prefix|(suffix))\|>"
 )
 
