@@ -5,5 +5,9 @@ class Unreadable(Exception):
     """The answer is not in the grammar, or exceeds a limit: only the same tokens equal it."""
 
 
+class Spent(Unreadable):
+    """The comparison ended by its budget before it was decided."""
+
+
 class Undefined(ArithmeticError):
     """The expression has no value, such as 0/0, or one beyond the limits: it equals nothing."""

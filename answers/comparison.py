@@ -76,6 +76,9 @@ class Judge(Evaluator):
         if p[0] == "%" and g[0] == "number" and abs(g[1]) > 1 and self.same(p[1], g):
             return True  # 20% for 20, as 20 cm for 20
         if "quantity" in kinds:
+            p, g = unit_or_names(p, g), unit_or_names(g, p)
+            kinds = {p[0], g[0]}
+        if "quantity" in kinds:
             p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
             g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
             return "%" not in kinds and units.agree(p_unit, g_unit) and self.same(p, g)
@@ -91,7 +94,8 @@ class Judge(Evaluator):
             return [word.casefold() for word in p] == [word.casefold() for word in g]
         if p[0] == g[0] and self.same_in_order(p[1:], g[1:]):
             return True
-        return is_region(p) and is_region(g) and self.same_region(p, g)
+        is_union = kinds == {"∪", "‹›"}
+        return (is_union or (is_region(p) and is_region(g))) and self.same_region(p, g)
 
     def same_in_order(self, ps, gs) -> bool:
         if len(ps) != len(gs):
@@ -118,7 +122,8 @@ class Judge(Evaluator):
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
-                return self.proportional(("-", *ps), ("-", *gs))
+                is_multiple = self.proportional(("-", *ps), ("-", *gs))
+                return is_multiple or self.same_in_order(ps, gs)  # 2+3 = 5
         p = self.stated(ps, may_be_sum=True)
         g = self.stated(gs, may_be_sum=False)
         return p is not None and g is not None and self.same(p, g)
@@ -235,6 +240,12 @@ def coordinates(p: tuple, other: tuple) -> tuple:
     if len(named) < max(2, len(p) - 1) or any(len(name) > 1 for name in named):
         return p
     return (other[0], *(named[name] for name in sorted(named)))
+
+
+def unit_or_names(p: tuple, other: tuple) -> tuple:
+    """5 t, a quantity of tons, as 5t if the letters of its unit are names in the other answer."""
+    letters = re.findall("[a-zA-Z]", p[2]) if p[0] == "quantity" else []
+    return ("*", p[1], parse(tuple(p[2]))) if letters and names(other) >= {*letters} else p
 
 
 def both_signs(p: tuple) -> list[tuple]:

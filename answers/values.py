@@ -14,7 +14,7 @@ from functools import partial
 
 from mpmath.ctx_mp import MPContext
 
-from . import Undefined, Unreadable
+from . import Spent, Undefined, Unreadable
 
 mp = MPContext()  # separate from mpmath.mp, so no other code can change the precision
 mp.prec = 700
@@ -26,6 +26,7 @@ BUDGET = 8000  # operations in a comparison, each some 2 microseconds
 
 POINTS = 32  # or MIN_POINTS if others are hard to find
 MIN_POINTS = 6
+FEW_POINTS = 8  # if all would take much of the budget
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
 SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of values
@@ -191,7 +192,7 @@ class Evaluator:
     def pay(self, operations: int) -> None:
         self.budget -= operations
         if self.budget < 0:
-            raise Unreadable
+            raise Spent
 
     def variable(self, name: str, point: int) -> Fraction:
         """The value of a name, by turns below 1, small, of any size, or at a multiple of COMMON."""
@@ -264,6 +265,7 @@ class Evaluator:
         p_is_real, g_is_real = must_be_real(p), must_be_real(g)
         found = []
         alone = 0
+        before = self.budget
         for point in range(ATTEMPTS if free else 1):
             a = self.at(p, point, p_is_real)
             b = self.at(g, point, g_is_real)
@@ -272,6 +274,9 @@ class Evaluator:
                 continue
             yield a, b
             found.append(str(self.drawn.get(point)))
+            if len(found) == 1 and free:  # the budget may not suffice for all points
+                affordable = self.budget // (3 * (before - self.budget))
+                enough = min(enough, max(FEW_POINTS, affordable))
             if len(found) == enough:
                 break
         least = MIN_POINTS if free and p != g else 1
