@@ -17,7 +17,7 @@ TAIL = 2000  # characters at the end of a response that are searched for an answ
 AFTER = 400  # characters read after a box or a statement
 BEFORE = 80  # characters read before one
 GAP = 120  # characters at most between two boxes of one answer
-
+NEGATIVE = units.WORDS["negative"]
 
 # {heading: {words: a case}}: what may stand beside an answer
 LISTED = {
@@ -40,7 +40,7 @@ def phrases(heading: str) -> str:
     return f"(?<![a-zA-Z]){signs(heading)}(?![a-zA-Z])"
 
 
-BOX = re.compile(r"\\f?box(?:ed)?\s{0,3}\{")
+BOX = re.compile(r"\\(?:f|frame)?[bB]ox(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
 BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
@@ -63,10 +63,12 @@ SUFFIX = re.compile(r"[\s$]{0,3}(\\?%|percent(?![a-zA-Z])|[_^](?:\d|\\circ|\{[^{
 # Sentences behind an answer.
 BEGIN = r"(?i)(?:^|[—–:;,?(\[-])[\s*$.,)]{0,9}"
 JUDGED = rf"(?<!\d\s){phrases('judged')}(?!\s[$\d\\])"
-WITHDRAWN = re.compile(
-    rf"{BEGIN}{phrases('withdraws')}|(?:{JUDGED}[^,;?\d]{{0,60}}?"
-    rf"|^[\s$).,]*(?={signs('judges')})[^,;]{{0,50}}?){phrases('wrong')}"
+BEGUN = (
+    rf"{BEGIN}{phrases('withdraws')}|(?:{JUDGED}(?:(?!because\b)[^,;?\d]){{0,60}}?"
+    rf"|^[\s$).,]*(?={signs('judges')})[^,;]{{0,50}}?)"
 )
+WITHDRAWN = re.compile(f"{BEGUN}(?:{phrases('wrong')}|{phrases('refutes')})")
+WRONG = re.compile(BEGUN + phrases("wrong"))
 DOUBTED = re.compile(BEGIN + phrases("doubts"))
 SETTLED = re.compile(rf"(?i)\W*{phrases('settles')}")
 # Another result: "However, one is excluded, so the count is 80", "= 80", "So there are 80 points".
@@ -88,10 +90,11 @@ STATES = re.compile(
 )
 # Answers without a box.
 STATED = re.compile(
-    r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|(?m:^)A:(?=.{1,80}$)"
+    r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])|(?m:^)(?:A|Ans|Result|Solution):(?=.{1,80}$)"
     # GSM8K's sign, but not a heading: "#### 2. Add", "#### Step 2", "#### n = 3:"
     r"|(?<!#)####(?!#|\s*(?:\d{1,2}[.):]\s?[a-zA-Z]|[a-zA-Z]{3}|[^\n]{0,80}:\s*(?:\n|$)))"
 )
+BULLET = re.compile(r"[\s*_:]*\n[ \t]*(?:[-•+]|\d[.)])\s+")  # "- 42" in a list is not -42
 DISPLAYED = re.compile(r"\\\[((?:(?!\\[\[\]]).){1,300})\\\]|\$\$([^$]{1,300})\$\$", re.DOTALL)
 SUPPOSED = re.compile(rf"(?i){phrases('supposes')}")
 LEADING = re.compile(rf"(?i)(?:{phrases('leads')}|^)[\s,:]*$")
@@ -137,7 +140,9 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
     if not statements:
         return None if truncated or found else result(tail)
     before = SENTENCE_END.split(tail[: statements[-1].start()])[-1]
-    stated = tail[statements[-1].end() :].lstrip(" \t\n\r*_:#=")[:AFTER]
+    stated = tail[statements[-1].end() :]
+    stated = BULLET.sub(", ", stated) if BULLET.match(stated) else stated
+    stated = stated.lstrip(" \t\n\r*_:#=,")[:AFTER]
     sentence, *rest = SENTENCE_END.split(stated)
     is_complete = rest or not truncated or sentence.endswith("$")
     if SUPPOSED.search(before[-30:]) or not is_complete:
@@ -204,8 +209,10 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
 def is_withdrawn(answer: str, after: str) -> bool:
     """Whether the text behind an answer withdraws it, states another result, or doubts it."""
     is_doubted = False
+    is_negative = not NEGATIVE.isdisjoint(re.findall(r"[\w.]+", answer.lower()))
+    withdrawn = WRONG if is_negative else WITHDRAWN
     for sentence in SENTENCE_END.split(TAG.sub("\n", BOLD.sub("", after))):
-        if WITHDRAWN.search(sentence):
+        if withdrawn.search(sentence):
             return True
         is_doubted |= DOUBTED.search(sentence) is not None
         restated = ["".join(found.groups("")) for found in RESTATED.finditer(sentence)]
