@@ -26,6 +26,7 @@ from types import SimpleNamespace
 import numpy as np
 from torch import distributed as dist
 
+from answers.comparison import UNDECIDED
 from grading import grade_on_ranks, report_unearnable
 from infra import folder as files
 from infra import ranks
@@ -125,6 +126,9 @@ def run(config: Config) -> dict:
         "benchmarks": results,
     }
     on_first_rank(write_averages, averages, folder)
+    undecided = sum(ranks.from_all_ranks(UNDECIDED.total()))
+    if undecided and ranks.is_first_rank():
+        print(f"{undecided} answers earned 0 because their comparison ended by its budget")
     return averages
 
 

@@ -2,13 +2,15 @@
 
 import math
 import re
+from collections import Counter
 from fractions import Fraction
 
-from . import Unreadable, units
+from . import Spent, Unreadable, units
 from .latex import normalise
 from .parser import INFINITY, ONE, ZERO, parse
 from .values import BUDGET, VALUES, Evaluator, add, divide, multiply, names, order, walk
 
+UNDECIDED = Counter()  # gold: answers whose comparison with it ended by its budget
 BRACKETS = ("()", "[]", "(]", "[)")
 UNORDERED = ({"list"}, {"‹›"}, {"list", "‹›"})
 MIRRORED = {">": "<", "≥": "≤"}
@@ -32,8 +34,7 @@ def is_equivalent(prediction: str, gold: str | float) -> bool:
     if is_option_of(prediction, str(gold)) or is_option_of(str(gold), prediction):
         return True
     prediction = without_question(prediction)
-    is_question = QUESTION.search(prediction) is not None
-    return not is_question and same_answer(prediction, without_question(str(gold)))
+    return not QUESTION.search(prediction) and same_answer(prediction, without_question(str(gold)))
 
 
 def is_option_of(letter: str, option: str) -> bool:
@@ -61,6 +62,9 @@ def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
     try:
         trees = [parse(p), parse(g)]
         return Judge(trees, budget=budget).same(*trees)
+    except Spent:
+        UNDECIDED[gold] += p != g and budget == BUDGET
+        return p == g
     except Unreadable:
         return p == g != () or (*p, "\\base") == g[:-1] or p == (*g, "\\base", "10")
 
@@ -72,12 +76,10 @@ class Judge(Evaluator):
         self.pay(5)
         p, g = self.plain(p), self.plain(g)
         p, g = coordinates(p, g), coordinates(g, p)
+        p, g = unit_or_names(p, g), unit_or_names(g, p)
         kinds = {p[0], g[0]}
         if p[0] == "%" and g[0] == "number" and abs(g[1]) > 1 and self.same(p[1], g):
             return True  # 20% for 20, as 20 cm for 20
-        if "quantity" in kinds:
-            p, g = unit_or_names(p, g), unit_or_names(g, p)
-            kinds = {p[0], g[0]}
         if "quantity" in kinds:
             p, p_unit = p[1:] if p[0] == "quantity" else (p, "")
             g, g_unit = g[1:] if g[0] == "quantity" else (g, "")
@@ -94,8 +96,7 @@ class Judge(Evaluator):
             return [word.casefold() for word in p] == [word.casefold() for word in g]
         if p[0] == g[0] and self.same_in_order(p[1:], g[1:]):
             return True
-        is_union = kinds == {"∪", "‹›"}
-        return (is_union or (is_region(p) and is_region(g))) and self.same_region(p, g)
+        return (kinds == {"∪", "‹›"} or is_region(p) and is_region(g)) and self.same_region(p, g)
 
     def same_in_order(self, ps, gs) -> bool:
         if len(ps) != len(gs):
@@ -122,8 +123,7 @@ class Judge(Evaluator):
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
-                is_multiple = self.proportional(("-", *ps), ("-", *gs))
-                return is_multiple or self.same_in_order(ps, gs)  # 2+3 = 5
+                return self.proportional(("-", *ps), ("-", *gs)) or self.same_in_order(ps, gs)
         p = self.stated(ps, may_be_sum=True)
         g = self.stated(gs, may_be_sum=False)
         return p is not None and g is not None and self.same(p, g)

@@ -17,7 +17,6 @@ TAIL = 2000  # characters at the end of a response that are searched for an answ
 AFTER = 400  # characters read after a box or a statement
 BEFORE = 80  # characters read before one
 GAP = 120  # characters at most between two boxes of one answer
-NEGATIVE = units.WORDS["negative"]
 
 # {heading: {words: a case}}: what may stand beside an answer
 LISTED = {
@@ -46,7 +45,8 @@ TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<
 BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
 SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s|$)|\n")
 NUMBER = (
-    r"[-−]?\\?\$?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})(?:/\d{1,30})?\\?%?(?:st|nd|rd|th)?"
+    r"[-−]?\\?\$?(?:\d{1,9}\s(?=\d+/\d))?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})"
+    r"(?:/\d{1,30})?\\?%?(?:st|nd|rd|th)?"
 )
 FORMULA = re.compile(
     r"\$\$([^$]{1,300})\$\$|\$([^$]{1,300})\$|\\\(([^$]{1,300}?)\\\)|\\\[([^$]{1,300}?)\\\]"
@@ -78,6 +78,7 @@ RESTATED = re.compile(
     rf"|^(?:####)?[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
+CORRECTS = re.compile(rf"(?i){phrases('corrects')}")  # but "Then 2(7) - 4 = 10" is a check
 # Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
 NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
 PARTS = (
@@ -209,13 +210,16 @@ def is_new(response: str, box: tuple[int, int, str], start: int) -> bool:
 def is_withdrawn(answer: str, after: str) -> bool:
     """Whether the text behind an answer withdraws it, states another result, or doubts it."""
     is_doubted = False
-    is_negative = not NEGATIVE.isdisjoint(re.findall(r"[\w.]+", answer.lower()))
+    is_negative = units.WORDS["negative"].intersection(re.findall(r"[\w.]+", answer.lower()))
     withdrawn = WRONG if is_negative else WITHDRAWN
+    used = re.compile(rf"(?<![\w.]){re.escape(answer)}(?!\.?\w)[^=]*=")
     for sentence in SENTENCE_END.split(TAG.sub("\n", BOLD.sub("", after))):
         if withdrawn.search(sentence):
             return True
         is_doubted |= DOUBTED.search(sentence) is not None
-        restated = ["".join(found.groups("")) for found in RESTATED.finditer(sentence)]
+        is_check = used.search(sentence) and not CORRECTS.search(sentence)
+        found = [] if is_check else RESTATED.finditer(sentence)
+        restated = ["".join(each.groups("")) for each in found]
         if not all(same_answer(other, answer, budget=PART) for other in restated):
             return True
         if restated or SETTLED.match(sentence):
@@ -250,7 +254,7 @@ def result(text: str) -> str | None:
     A sum before it is omitted, "20 + 40 = 60". A counted number needs no introduction.
     """
     sentence = SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1]
-    sentence = without_clause(sentence.strip(" :,"))
+    sentence = without_clause(sentence.strip(" :,").lstrip("= "))
     sentence = SUM.sub(r"is \1", CONCLUSION.split(sentence)[-1]).replace("= is ", "= ")
     found = RESULT.search(sentence)
     if not found:

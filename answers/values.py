@@ -24,9 +24,8 @@ SMALLEST, LARGEST = mp.mpf(2) ** -240, 160  # arguments of functions
 MAX_BITS = 1 << 15  # in a Fraction
 BUDGET = 8000  # operations in a comparison, each some 2 microseconds
 
-POINTS = 32  # or MIN_POINTS if others are hard to find
+POINTS = 32  # or MIN_POINTS if others are hard to find, or cost a third of the budget
 MIN_POINTS = 6
-FEW_POINTS = 8  # if all would take much of the budget
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
 SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of values
@@ -274,9 +273,8 @@ class Evaluator:
                 continue
             yield a, b
             found.append(str(self.drawn.get(point)))
-            if len(found) == 1 and free:  # the budget may not suffice for all points
-                affordable = self.budget // (3 * (before - self.budget))
-                enough = min(enough, max(FEW_POINTS, affordable))
+            if len(found) == 1 and free:
+                enough = min(enough, max(MIN_POINTS, self.budget // (3 * (before - self.budget))))
             if len(found) == enough:
                 break
         least = MIN_POINTS if free and p != g else 1
