@@ -1,7 +1,6 @@
 """The reward of a programming problem (Sec. 6): extract the program from a response and test it.
 
-The program is the last fenced Python block in a response. It earns 1.0 if it passes all tests, else
-0.0. The run stops at the first failed test. A test is one of
+The program is the last fenced Python block. It earns 1.0 if it passes all tests, else 0.0. A test:
 
     {"input": "3 4\\n", "output": "7\\n"}                      standard input and output
     {"function": "add", "args": [3, 4], "expected": 7}       a call, with JSON values
@@ -9,8 +8,7 @@ The program is the last fenced Python block in a response. It earns 1.0 if it pa
 
 compare.py has the rules for outputs and values, judge.py those for scripts; a faulty script passes
 no program, and a warning is printed. A program that ends with an error fails, whatever it printed.
-
-Departures from the paper: (1) the paper names no limits of programs; those of watch.py are ours.
+Departure from the paper: it names no limits of programs; those of watch.py are ours.
 """
 
 import re
@@ -57,9 +55,7 @@ def rewards(responses: list[str], tests: list[list[dict]]) -> list[float]:
 
 def reward_of_program(program: str | None, tests: list[dict]) -> float:
     """1.0 if there is a program and it passes all tests, else 0.0."""
-    if program is None:
-        return 0.0
-    return float(run_tests(program, tests).passed == len(tests))
+    return float(program is not None and run_tests(program, tests).passed == len(tests))
 
 
 # A line's (margin)(marks)(tag), also in <answer>, or before a token such as </s> and <|im_end|>.
@@ -69,22 +65,25 @@ FENCE = re.compile(
     r"(?:[ \t]?(?:</\w{1,9}>|<\|\w{1,20}\|>)){0,3}[ \t]{0,9}$",
     re.MULTILINE,
 )
-TAG = re.compile(r"\{?\s*\.?(python|py)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
+TAG = re.compile(r"\{?\s*\.?(python|py|pypy)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
+# A text between triple quotes, with pairs of fences in it.
+TEXT = re.compile(r"(?s)(\"{3}|'{3})(?:(?!\1|```).|```(?:(?!\1|```).)*+```(?!\w))*+\1")
 
 
 def extract_program(response: str) -> str | None:
     """The last fenced block tagged as Python, else the last block without a tag, else None.
 
-    A tag is the first word after the opening fence: python, py3, python3.11, {python} or
+    A tag is the first word after the opening fence: python, py3, pypy3, python3.11, {python} or
     python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
     A fence closes a block if it has the same mark, at least as long, and no tag, and is indented by
-    less than four more columns. An unclosed block does not count: the response was cut off. The
-    margin of a block in a list or a quotation is removed. Thoughts are not read.
+    less than four more columns; pairs between triple quotes do not count, nor does an unclosed
+    block: the response was cut off. The margin of a list or a quotation is removed.
     """
     response = without_thoughts(response)
+    hidden = TEXT.sub(lambda text: text[0].replace("`", "'"), response)
     programs = {}  # whether it is tagged -> the last such block
     opening = None
-    for fence in FENCE.finditer(response):
+    for fence in FENCE.finditer(hidden):
         if opening is None:
             opening = fence
             margin, mark, tag = fence[1], fence[2], fence[3].strip()
@@ -171,14 +170,11 @@ class Trial:
 
     def run_calls(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
         """Run the program once; its judge calls the functions. Each call has the CPU limit."""
-        asked = []
-        for test in tests:
-            asked.append([test["function"], test["args"], [test["expected"], *test.get("or", [])]])
+        asked = [[x["function"], x["args"], [x["expected"], *x.get("or", [])]] for x in tests]
         judging = {"kind": "values", "tests": asked, "tolerance": tolerance}
         judge, failure = self.judged(judging, limits)
-        for line in judge.text().splitlines():
-            if line == PASSED:
-                yield
+        for _ in range(judge.text().splitlines().count(PASSED)):
+            yield
         if failure is not None:
             raise Failed(failure)
 

@@ -24,8 +24,7 @@ MODULES = (
     *("statistics", "itertools", "functools", "operator", "io", "sys", "json"),
 )
 IMPORTS = [f"from {name} import *" for name in (*MODULES, "builtins", "typing")]
-IMPORTS.append("import " + ", ".join(MODULES))
-READY = compile("\n".join(IMPORTS), "imports.py", "exec")
+READY = compile("\n".join([*IMPORTS, "import " + ", ".join(MODULES)]), "imports.py", "exec")
 RECURSION, DIGITS = 50_000, 50_000  # limits: nested calls, digits of an integer as text
 
 

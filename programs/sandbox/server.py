@@ -20,7 +20,6 @@ from sandbox.seccomp import DOOR  # noqa: E402
 from sandbox.wall import OPEN_FILES, Wall  # noqa: E402
 
 sys.path.pop()
-
 LONGEST = 500  # bytes of a message
 
 

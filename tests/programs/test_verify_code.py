@@ -30,6 +30,8 @@ def test_extract_program_finds_the_last_python_block(name):
 def test_extract_program_takes_linear_time():
     for response in ("```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```", "~" * 10**6 + "`"):
         assert extract_program(response) is None
+    assert extract_program('"""\n' + "```\n" * 10**5) is None
+    assert extract_program('"""\n```\n\'\'\'' * 10**5) is None
     assert extract_program("```" + " " * 10**6 + "x\n```") is None
 
 
