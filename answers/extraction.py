@@ -43,7 +43,7 @@ BOX = re.compile(r"\\(?:f|frame)?[bB]ox(?:ed)?\s{0,3}\{")
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
 BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
-SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s|$)|\n")
+SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s(?!=)|$)|\n")
 NUMBER = (
     r"[-−]?\\?\$?(?:\d{1,9}\s(?=\d+/\d))?(?:\d[\d,]{0,30}(?:\.\d{1,30})?|\.\d{1,30})"
     r"(?:/\d{1,30})?\\?%?(?:st|nd|rd|th)?"

@@ -188,6 +188,12 @@ def test_a_set_gets_the_same_responses_beside_another_set(saved, tmp_path):
     assert one.keys() == two.keys()
 
 
+def test_comparisons_that_ended_by_their_budget_are_counted(saved, out, capsys, monkeypatch):
+    monkeypatch.setitem(evaluate.UNDECIDED, "x", 3)
+    evaluate.main(flags(saved, out, "--regrade"))
+    assert "3 answers earned 0 because their comparison ended" in capsys.readouterr().out
+
+
 def test_regrade_grades_the_saved_responses(saved, out, capsys):
     """The grades are known for the responses that replace the samples. One is cut off."""
     path = out / BENCH / "responses-0.jsonl"

@@ -17,8 +17,8 @@ CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in ran
 def test_grades_judge_each_problem_by_its_kind():
     """Of a truncated response only a stated answer counts."""
     program = "```\ndef add(a, b): return a + b\n```"
-    letter = {"answer": "B", "choice": True}
-    responses = ["\\boxed{1/2}", program, "\\boxed{B}", "\\boxed{C}"]
+    letter = {"problem": "(A) 2 N\n(B) 4 N", "answer": "B", "choice": True}
+    responses = ["\\boxed{1/2}", program, "\\boxed{4 N}", "\\boxed{C}"]
     responses += ["\\boxed{2}", "so it is 7", "so it is 7"]
     problems = [{"answer": "0.5"}, {"tests": CALLS}, letter, letter]
     problems += [{"answer": "3"}, {"answer": "7"}, {"answer": "7"}]

@@ -13,6 +13,7 @@ golds: the gold answers of answers.jsonl. form: its kind, such as "number", "lis
     matter of opinion: 30 and 30°, 40 and 40\%, or the list 13, 169 and the number 13,169.
 outside: golds like those of other data sets.
 rules, pairs, values, expressions, extracted, letters: of the tests; no verdict on them is wrong.
+reports: 307 inputs of public bug reports, and others like them.
 """
 
 import itertools

@@ -8,6 +8,7 @@ from tables import boxed, rows
 
 from answers.extraction import MAX_RESPONSE
 from answers.latex import normalise
+from answers.letters import choice
 from answers.values import BUDGET, Evaluator
 from verify import extract_answer, is_equivalent, reward
 
@@ -83,6 +84,15 @@ def test_hostile_input_earns_nothing_in_little_time(name):
         verdict, comparing = timed(is_equivalent, a, b)
         assert extracting + comparing < MOST_SECONDS
         assert b not in GOLDS or not verdict
+
+
+OPTIONS = " ".join(f"({letter}) \\sqrt{{{letter}+x}}" for letter in "ABCDEFGHIJ")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_letter_of_hostile_input_is_found_in_little_time(name):
+    _, seconds = timed(choice, HOSTILE[name], OPTIONS)
+    assert seconds < MOST_SECONDS
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.startswith("32 boxes of")])

@@ -31,7 +31,6 @@ def test_extract_program_takes_linear_time():
     for response in ("```\n" * 10**5, "`" * 10**6 + "\n", " " * 10**6 + "```", "~" * 10**6 + "`"):
         assert extract_program(response) is None
     assert extract_program('"""\n' + "```\n" * 10**5) is None
-    assert extract_program('"""\n```\n\'\'\'' * 10**5) is None
     assert extract_program("```" + " " * 10**6 + "x\n```") is None
 
 
