@@ -12,7 +12,7 @@ from verify import earnable, is_equivalent, reward
 TABLES = tables(every=16)  # `tests/answers/tables.py` takes all
 # Right answers that earn nothing: "Known losses" in answers/README.md. Other entries are 0.
 MISSED = {
-    "answers": 41,
+    "answers": 39,
     "responses": 11,
     "examination": 15,
     "golds": 4,
