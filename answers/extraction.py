@@ -78,6 +78,7 @@ RESTATED = re.compile(
     rf"|^(?:####)?[\s$]{{0,3}}({NUMBER})[\s$.]{{0,3}}$"
     rf"|^\W*(?:so|thus|hence|therefore)\b[^\d?]{{0,80}}\s({NUMBER})\s{NOUNS}$"
 )
+TERMS = r"(?:(?!(?<!\\)\b[a-zA-Z]{2,})[^=,;:])*"  # the rest of a sum, without words
 CORRECTS = re.compile(rf"(?i){phrases('corrects')}")  # but "Then 2(7) - 4 = 10" is a check
 # Before a box. "Alice: " or "The sum is" names a part of an answer, "Hence" or "=" states another.
 NAMED = re.compile(r"(?:^|(?<=[$(,;\[])|(?<=[a-z:,]\s))\s?[a-zA-Z](?:_\{?\w\}?)?\s?=\s*$")
@@ -211,15 +212,14 @@ def is_withdrawn(answer: str, after: str) -> bool:
     """Whether the text behind an answer withdraws it, states another result, or doubts it."""
     is_doubted = False
     is_negative = units.WORDS["negative"].intersection(re.findall(r"[\w.]+", answer.lower()))
-    withdrawn = WRONG if is_negative else WITHDRAWN
-    used = re.compile(rf"(?<![\w.]){re.escape(answer)}(?!\.?\w)[^=]*=")
+    used = re.compile(rf"(?<![\w.=])(?<!=\s){re.escape(answer)}(?!\.?\w){TERMS}=")
     for sentence in SENTENCE_END.split(TAG.sub("\n", BOLD.sub("", after))):
-        if withdrawn.search(sentence):
+        corrects = CORRECTS.search(sentence) is not None
+        if (WRONG if is_negative and not corrects else WITHDRAWN).search(sentence):
             return True
         is_doubted |= DOUBTED.search(sentence) is not None
-        is_check = used.search(sentence) and not CORRECTS.search(sentence)
-        found = [] if is_check else RESTATED.finditer(sentence)
-        restated = ["".join(each.groups("")) for each in found]
+        is_check = used.search(sentence) and not corrects
+        restated = [] if is_check else ["".join(x.groups("")) for x in RESTATED.finditer(sentence)]
         if not all(same_answer(other, answer, budget=PART) for other in restated):
             return True
         if restated or SETTLED.match(sentence):
