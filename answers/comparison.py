@@ -123,7 +123,7 @@ class Judge(Evaluator):
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
                 return self.same_members(ps, gs)  # |AB| = |CD| = 5
             if len(ps) == len(gs) == 2 and (not is_label(ps[0]) or ps[0] != gs[0]):
-                return self.proportional(("-", *ps), ("-", *gs)) or self.same_in_order(ps, gs)
+                return self.proportional(("-", *ps), ("-", *gs))
         p = self.stated(ps, may_be_sum=True)
         g = self.stated(gs, may_be_sum=False)
         return p is not None and g is not None and self.same(p, g)

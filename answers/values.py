@@ -294,5 +294,5 @@ class Evaluator:
         try:
             a, b = next(pair for pair in self.pairs(p, g) if pair[1] != 0)
             return a != 0 and self.equal(p, ("*", ("number", divide(a, b), 0), g))
-        except (Undefined, StopIteration):
-            return False
+        except (Undefined, StopIteration) as end:
+            return p == g and isinstance(end, StopIteration)  # 2+3 = 5: both are 0
