@@ -42,7 +42,7 @@ class Running:
     """A response that is being sampled; batch.Rollout is one that is done."""
 
     prompt: list[int]  # token ids
-    numbers: np.random.Generator  # one uniform draw per new token
+    generator: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
     cache: list[Kept] | None = None  # of each layer
     finished: bool = False
@@ -81,8 +81,8 @@ class Running:
 
 def schedule(
     running: list[Running], waiting: list[Running], limit: int, capacity: float
-) -> list[Running]:
-    """The responses of the next chunk: those in flight, then waiting ones; removed from `waiting`.
+) -> tuple[list[Running], list[Running]]:
+    """(the responses of the next chunk: those in flight, then waiting ones; those left waiting).
 
     If they outgrow the capacity, the longest wait, and return when there is nothing shorter, so
     long responses are sampled together at the end. limit: on the responses. capacity: limit on the
@@ -93,14 +93,14 @@ def schedule(
         columns = max(map(len, responses)) + CHUNK
         return len(responses) == 1 or len(responses) <= min(limit, capacity / columns)
 
-    chosen = sorted(running, key=len)
+    chosen, left = sorted(running, key=len), list(waiting)
     while chosen and not fit(chosen):
         chosen[-1].cache = None  # computed again when it returns
-        waiting.append(chosen.pop())
-    waiting.sort(key=lambda response: response.count_new)  # stable
-    while waiting and fit([*chosen, waiting[0]]):
-        chosen.append(waiting.pop(0))
-    return chosen
+        left.append(chosen.pop())
+    left.sort(key=lambda response: response.count_new)  # stable
+    while left and fit([*chosen, left[0]]):
+        chosen.append(left.pop(0))
+    return chosen, left
 
 
 def cache_capacity(lm, limit: int, top_p: float) -> float:

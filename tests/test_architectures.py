@@ -93,7 +93,7 @@ def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
     plain = plain_outputs(loaded.plain)
     with torch.no_grad():
         ours = outputs(loaded.policy)
-    numbers = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    numbers = torch.stack([ours.logprob, ours.entropy, ours.sum_p2])
     torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-4)
     (plain[0] * upstream).sum().backward()
     (outputs(loaded.policy).logprob * upstream).sum().backward()

@@ -8,7 +8,7 @@ import pytest
 from tables import rows
 
 import grading
-from grading import choice, grade_all, grade_on_ranks, report_unearnable, why_unearnable
+from grading import choice, grade_all, grade_on_ranks, refuse_unmatchable, why_unearnable
 from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -55,11 +55,11 @@ def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
     question = {"problem": "1+2+3+4?", "answer": r"\sum_{k=1}^{4} k"}
     right = [{"problem": f"{i}?", "answer": "10"} for i in range(2)]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
-    report_unearnable([question, *right, *graded_otherwise], "--data a")
+    refuse_unmatchable([question, *right, *graded_otherwise], "--data a")
     said = capsys.readouterr().out
     assert said.startswith("--data a: 1 of 3 gold answers can never be matched")
     assert "for '1+2+3+4?'" in said
-    report_unearnable(right, "--data a")
+    refuse_unmatchable(right, "--data a")
     assert capsys.readouterr().out == ""
 
 
@@ -70,7 +70,7 @@ ESSAY = "The cat sat on the mat because it was tired of running around"
 def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
     problems = [{"problem": "p", "answer": "1"}, *({"problem": "q", "answer": gold},) * 2]
     with pytest.raises(UserError) as refused:
-        report_unearnable(problems, "--data a")
+        refuse_unmatchable(problems, "--data a")
     said = str(refused.value)
     assert said.startswith("--data a: 2 of 3 gold answers can never be matched; the first is a ")
     assert "--answer-column" in said and "\n" not in said
