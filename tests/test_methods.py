@@ -105,7 +105,9 @@ def test_clipped_surrogate_uses_the_clip_flags():
 def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     """Eq. 9: near θ_old every method is Σ ρ A v, so the surrogate itself has slope A."""
     logprob = torch.tensor([-0.3, -1.0, -2.0], requires_grad=True)
-    tokens = token_batch([3], old_logprob=logprob.detach(), advantage=torch.tensor([1.3, -0.7, 0.0]))
+    tokens = token_batch(
+        [3], old_logprob=logprob.detach(), advantage=torch.tensor([1.3, -0.7, 0.0])
+    )
     surrogate = METHODS[name].surrogate(logprob, tokens, CFG)
     (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
     torch.testing.assert_close(gradient, tokens.advantage)

@@ -37,7 +37,7 @@ import rollout
 import train
 from ablations import random_coefficients
 from batch import packed
-from config import METHODS, Config
+from config import METHODS
 from grpo import group_advantages
 from infra.errors import Interrupted, UserError
 from infra.folder import write_lines

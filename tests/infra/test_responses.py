@@ -16,7 +16,9 @@ def test_load_benchmarks_names_a_folder_for_each(tmp_path, monkeypatch):
     write_lines(tmp_path / "bench.jsonl", toy.problems(3))
     (tmp_path / "some").mkdir()
     shutil.copy("bench.jsonl", "some/other.jsonl")
-    config = evaluate.Settings(benchmarks=" ./bench.jsonl, some/other.jsonl,,toy-held-out ", limit=2)
+    config = evaluate.Settings(
+        benchmarks=" ./bench.jsonl, some/other.jsonl,,toy-held-out ", limit=2
+    )
     benchmarks = load_benchmarks(config)
     assert list(benchmarks) == ["bench.jsonl", "other.jsonl", "toy-held-out"]
     assert [len(problems) for problems in benchmarks.values()] == [2, 2, 2]
