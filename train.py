@@ -257,8 +257,8 @@ def mixed_groups(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], 
 
 
 def is_mixed(group: list[Rollout]) -> bool:
-    """Whether the rewards of a group differ, before the overlong penalty."""
-    return len({response.reward for response in group}) > 1
+    """Whether the rewards of a group differ in float32, before the overlong penalty."""
+    return len(torch.tensor([response.reward for response in group]).unique()) > 1
 
 
 def evaluate_held_out(run: Run) -> dict[str, float]:

@@ -24,6 +24,7 @@ from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
 from infra.log import hint_at_equal_rewards, save_samples
 from infra.problems import encode_prompts, refuse_length
+from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
@@ -142,9 +143,8 @@ class Run:
         Raises FloatingPointError after three updates in a row whose gradient was not finite.
         """
         state = self.state
-        seconds = sum(x for name, x in metrics.items() if name.startswith("seconds_"))
         state.step, state.position = step, position
-        state.metrics = metrics | {"seconds": seconds}
+        state.metrics = metrics | {"seconds": total_seconds(metrics)}
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
         if step == 3:
