@@ -104,7 +104,8 @@ def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
         if wanted is None:  # an unused part
             assert not ours.any(), key
         else:
-            torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
+            # Gradients reach 284 in one tensor. That of OPT's k_proj.bias is 0 up to rounding.
+            assert (ours - wanted).norm() < 1e-4 * wanted.norm() + 1e-5, key
 
 
 @pytest.mark.parametrize("loaded", CACHES, indirect=True)

@@ -109,7 +109,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
             response.append(whole[:count], whole[:count] * -0.1, ends, 9)
             yield response
 
-    monkeypatch.setattr("rollout.generate", drawn)
+    monkeypatch.setattr("rollout.sample_responses", drawn)
     out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
     assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
