@@ -104,7 +104,7 @@ PAPER_PROXIES = {"row": row_proxy, "topk": top_k_hidden_gradient}
 # ---- App. F's control, and selection -------------------------------------------------------------
 
 
-def random_coefficients(tokens: TokenBatch, v: None, cfg) -> torch.Tensor:
+def random_coefficients(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """λ uniform in [λ_min, λ_max], scaled to mean 1: the control in App. F. [N]."""
     generator = torch.Generator().manual_seed(cfg.seed)
     uniform = torch.rand(len(tokens), generator=generator).to(tokens.advantage)

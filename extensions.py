@@ -54,7 +54,7 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tens
     return dapo_surrogate(stand_in, tokens, cfg)
 
 
-def dr_grpo(tokens: TokenBatch, v: None, cfg) -> torch.Tensor:
+def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ = A'/A for A' = R - mean(R), without the division by the group's standard deviation.
 
     Dr. GRPO (Liu et al. 2025, arXiv 2503.20783). All tokens of the batch count equally, and ρ has
@@ -71,7 +71,7 @@ def dr_grpo(tokens: TokenBatch, v: None, cfg) -> torch.Tensor:
 # ---- token weights by p --------------------------------------------------------------------------
 
 
-def weights_by_p(tokens: TokenBatch, v: None, cfg, pos: int, neg: int) -> torch.Tensor:
+def weights_by_p(tokens: TokenBatch, v, cfg, pos: int, neg: int) -> torch.Tensor:
     """ρ by the rank of p on each side, 0.8 to 1.2 as DelTA's, with DAPO's masses: [N].
 
     pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
@@ -91,7 +91,7 @@ def weights_by_p(tokens: TokenBatch, v: None, cfg, pos: int, neg: int) -> torch.
     return weight
 
 
-def advantage_reweighting(tokens: TokenBatch, v: None, cfg) -> torch.Tensor:
+def advantage_reweighting(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
     return normalise(0.3 * tokens.old_logprob.exp() + 0.7)
 

@@ -63,6 +63,13 @@ def value_of(option: Field, text: str):
     return value
 
 
+def value_options(option: Field) -> dict:
+    """What argparse is told about a flag's value. A switch is --name, --name True or False."""
+    if option.type is bool:
+        return {"nargs": "?", "const": True, "metavar": not option.default}
+    return {"metavar": ""}
+
+
 class Parser(ArgumentParser):
     """argparse for a dataclass, which returns the given flags only. Raises UserError.
 
@@ -82,8 +89,7 @@ class Parser(ArgumentParser):
                 help = f"{option.metadata['method']}: {help}"
             if choices:
                 help += f": {', '.join(choices)}"
-            switch = option.type is bool  # --name, --name True or --name False
-            if option.default != "" and not switch:
+            if option.default != "" and option.type is not bool:
                 help += f" (default: {option.default})"
             self.add_argument(
                 spelled(option.name),
@@ -91,9 +97,7 @@ class Parser(ArgumentParser):
                 default=SUPPRESS,
                 choices=choices,
                 help=help.replace("%", "%%"),  # argparse would format it
-                nargs="?" if switch else None,
-                const=True if switch else None,
-                metavar=not option.default if switch else "",
+                **value_options(option),
             )
 
     def error(self, message):
