@@ -12,7 +12,7 @@ from answers.letters import choice
 from infra.errors import UserError
 from infra.ranks import is_first_rank, shared_by_ranks
 from programs import ProgramsError, verify_code
-from verify import earnable, reward
+from verify import earnable, extract_answer, reward
 
 
 def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
@@ -41,6 +41,18 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
         for i, value in zip(with_tests, values, strict=True):
             grades[i] = value
     return grades
+
+
+def states_answer(text: str, problem: dict) -> bool:
+    """Whether a response states an answer of its problem's kind, right or wrong.
+
+    A program in a fence, a letter, or an answer that would count in a truncated response.
+    """
+    if problem.get("tests"):
+        return verify_code.extract_program(text) is not None
+    if problem.get("choice"):
+        return choice(text) is not None
+    return extract_answer(text, truncated=True) is not None
 
 
 def grade_on_ranks(

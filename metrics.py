@@ -9,19 +9,28 @@ import torch
 
 from batch import Rollout, TokenBatch
 from delta import delta_coefficients
+from grading import states_answer
+from infra.ranks import shared_by_ranks
 from methods import Method
 
 
 def rollout_metrics(rollouts: list[Rollout], tokens: TokenBatch) -> dict:
-    """The metrics of B rollouts and their N tokens, at θ_old."""
+    """The metrics of B rollouts and their N tokens, at θ_old. All ranks call this."""
+    answered = shared_by_ranks(rollouts, stated_answers)  # bool, of each response
     return {
         "reward": sum(response.reward for response in rollouts) / len(rollouts),
+        "answered": sum(answered) / len(rollouts),
         "entropy": float(tokens.entropy.mean()),
         "response_length": float(tokens.length.float().mean()),
         "truncated": sum(response.truncated for response in rollouts) / len(rollouts),
         "without_advantage": float((tokens.advantage == 0).float().mean()),
         "mismatch": float((tokens.old_logprob - tokens.sampler_logprob).abs().mean()),
     }
+
+
+def stated_answers(rollouts: list[Rollout]) -> list[bool]:
+    """Whether each response states an answer: a gain in reward may be one in format alone."""
+    return [states_answer(response.text, response.problem) for response in rollouts]
 
 
 def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, cfg) -> dict:

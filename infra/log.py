@@ -12,7 +12,15 @@ LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 REFUSED_MISMATCH = 0.3  # nats; with vLLM only, which may run a model differently
 
 # The metrics in the line of a step
-SHOWN = ["reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"]
+SHOWN = [
+    "reward",
+    "answered",
+    "response_length",
+    "entropy",
+    "grad_norm",
+    "clip_fraction",
+    "lambda_std",
+]
 SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
 
 
@@ -85,25 +93,21 @@ def print_summary(run) -> None:
     )
 
 
-def hint_at_equal_rewards(run, rollouts: list) -> None:
+def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
     """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
 
-    rollouts: B batch.Rollouts with rewards, of the newest step. Gold answers that nothing can match
-    were counted before step 1 (grading.report_unearnable).
+    rollouts: B batch.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
+    can match were counted before step 1 (grading.refuse_unmatchable).
     """
     if run.rank > 0:
         return
-    metrics = read_lines(run.folder / "metrics.jsonl")
-    earlier = [line["reward"] for line in metrics if "reward" in line]  # not in step 0
+    lines = read_lines(run.folder / "metrics.jsonl")
+    earlier = [line["reward"] for line in lines if "reward" in line]  # not in step 0
     rewards = {*earlier, *(response.reward for response in rollouts)}
     if len(rewards) > 1:
         return
 
-    def has_answer(response) -> bool:
-        return ("```" if response.problem.get("tests") else "\\box") in response.text
-
-    cut_off = sum(response.truncated for response in rollouts) / len(rollouts)
-    answered = sum(map(has_answer, rollouts)) / len(rollouts)
+    cut_off, answered = metrics["truncated"], metrics["answered"]
     cause = "the problems are too hard, or their answers stand in another --answer-column"
     if max(rewards) > 0:
         cause = "the problems are too easy: take harder ones"
@@ -113,8 +117,8 @@ def hint_at_equal_rewards(run, rollouts: list) -> None:
         cause = "the prompt does not lead to such an answer: change it with --prompt-template"
     print(
         f"every reward is {max(rewards):g}, so nothing is learned; {cut_off:.0%} of this step's "
-        f"responses are cut off, and {answered:.0%} have a \\boxed{{}} answer or a program in a "
-        f"fence; perhaps {cause} (docs/running.md; samples.jsonl shows responses)",
+        f"responses are cut off, and {answered:.0%} state an answer; perhaps {cause} "
+        "(docs/running.md; samples.jsonl shows responses)",
         flush=True,
     )
 

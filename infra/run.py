@@ -148,7 +148,7 @@ class Run:
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
         if step == 3:
-            hint_at_equal_rewards(self, rollouts)  # they should differ by now
+            hint_at_equal_rewards(self, rollouts, metrics)  # they should differ by now
         state.skipped += metrics["skipped_updates"]
         if metrics["updates"]:
             state.skipped = 0

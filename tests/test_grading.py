@@ -8,7 +8,14 @@ import pytest
 from tables import rows
 
 import grading
-from grading import choice, grade_all, grade_on_ranks, refuse_unmatchable, why_unearnable
+from grading import (
+    choice,
+    grade_all,
+    grade_on_ranks,
+    refuse_unmatchable,
+    states_answer,
+    why_unearnable,
+)
 from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -80,3 +87,18 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
 def test_labelled_golds_are_no_texts(table, monkeypatch):
     monkeypatch.setattr(grading, "earnable", bool)  # which takes time, and comes first
     assert {why_unearnable(row["gold"]) for row in rows(table)} == {""}
+
+
+@pytest.mark.parametrize(
+    "text, problem, stated",
+    [
+        ("so \\boxed{8}", {"answer": "7"}, True),
+        ("so it is 7", {"answer": "7"}, False),  # the last number of a text is no statement
+        ("```\nf = 1\n```", {"tests": CALLS}, True),
+        ("so \\boxed{8}", {"tests": CALLS}, False),
+        ("The answer is (C).", {"answer": "B", "choice": True}, True),
+        ("Perhaps.", {"answer": "B", "choice": True}, False),
+    ],
+)
+def test_an_answer_is_stated_whether_it_is_right_or_not(text, problem, stated):
+    assert states_answer(text, problem) == stated

@@ -74,7 +74,7 @@ def graded(batch):
     """(rollouts, tokens, ρ): 6 groups of 4; each response has a different advantage."""
     rollouts = []
     for i, each in enumerate(batch):
-        problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": ["x"]}
+        problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": []}
         reward = [0.0, 0.0, 1.0, 1.0][i % 4]
         response = each._replace(truncated=i % 3 == 0)
         rollouts.append(Rollout(*response, problem, reward))
@@ -92,11 +92,14 @@ def graded(batch):
 
 def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     rollouts, tokens, _ = graded
+    texts = 6 * ["so \\boxed{7}"] + 18 * ["so it is 7"]
+    rollouts = [each._replace(text=text) for each, text in zip(rollouts, texts, strict=True)]
     sampled = tokens.old_logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
     metrics = rollout_metrics(rollouts, tokens)
     expected = {
         "reward": 0.5,
+        "answered": 6 / 24,
         "entropy": float(tokens.entropy.mean()),
         "response_length": sum(len(each.tokens) for each in rollouts) / 24,
         "truncated": sum(each.truncated for each in rollouts) / 24,
@@ -129,8 +132,9 @@ def test_a_run_with_equal_rewards_is_explained(
         each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
         for i, each in enumerate(graded[0])
     ]
-    hint_at_equal_rewards(run, rollouts)
-    hint_at_equal_rewards(run_in(tmp_path, rank=1), rollouts)  # silent
+    metrics = rollout_metrics(rollouts, graded[1])
+    hint_at_equal_rewards(run, rollouts, metrics)
+    hint_at_equal_rewards(run_in(tmp_path, rank=1), rollouts, metrics)  # silent
     out = capsys.readouterr().out
     assert out.count("\n") == (said is not None)
     assert (said or "") in out
