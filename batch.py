@@ -157,7 +157,7 @@ def plan_mini_batches(
         micro_batches = []
         for has_advantage in (True, False):
             index = [i for i in responses if bool(advantages[i] != 0) == has_advantage]
-            # Similar lengths together; equally many groups on every rank.
+            # This rank's groups of similar lengths, equally many on every rank; none for no index.
             for group in balanced_groups(index, total, micro_batch_tokens, *rank_and_world()):
                 micro_batches.append(padded(rollouts, group, has_advantage))
         token_count = sum(len(rollouts[i].tokens) for i in responses)
@@ -171,7 +171,7 @@ def padded(
     """The responses `index` of a rollout batch, padded to the longest of them.
 
     A rank without responses runs two columns of padding, since ranks gather each other's shards,
-    and a first token needs the state before it.
+    and the policy drops the last column.
     """
     lengths = [len(response.tokens) for response in rollouts]
     first = [0, *accumulate(lengths)]  # index of each response's first token

@@ -43,7 +43,9 @@ class TokenOutputs(NamedTuple):
 class Policy(torch.nn.Module):
     """A causal language model `lm`, with the temperature for sampling and log-probabilities.
 
-    unsharded_lm: the same modules without shards or hooks; None if `lm` is not sharded.
+    loading.load_policy shards the Policy itself as FSDP's root, so inside `forward` the head's
+    parameters are full tensors. unsharded_lm: the same modules without shards or hooks; None if
+    `lm` is not sharded.
     """
 
     def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, unsharded_lm=None):
@@ -64,7 +66,8 @@ class Policy(torch.nn.Module):
         parts = []
         size = max(1, logit_block(ids.device) // self.lm.config.vocab_size)
         for block in zip(hidden.split(size), token.split(size), strict=True):
-            # The backward pass computes each block's logits again.
+            # The backward pass computes each block's logits again. A rank with n = 0 has one empty
+            # block: its passes run, and its gradients are 0.
             parts.append(
                 checkpoint(self.block_outputs, *block, *head_parameters, use_reentrant=False)
             )
@@ -86,7 +89,7 @@ class Policy(torch.nn.Module):
             logits = logits * (scale / self.temperature)
         logp = logits.log_softmax(dim=-1)
         del logits
-        logprob = -nll_loss(logp, token, reduction="none")  # its backward pass is sparse
+        logprob = -nll_loss(logp, token, reduction="none")
 
         if torch.is_grad_enabled():  # no update uses them; they would cost a tenth of it
             return logprob, None, None
@@ -113,7 +116,7 @@ class Policy(torch.nn.Module):
             yield lm
         finally:
             for module in shards:
-                module.reshard()
+                module.reshard()  # frees the memory that `lm`'s tensors share
 
     @contextmanager
     def sampler(self) -> Iterator[torch.nn.Module]:
@@ -220,8 +223,8 @@ class Float32Product(torch.autograd.Function):
 def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """features(outputs, head) [n, F], computed in float32 and kept in the dtype of the model's h.
 
-    In bfloat16 h has 8 significant bits, and so has each v: in float32 the rows of a batch would
-    take twice the memory. One number per token, F = 1, stays in float32.
+    In bfloat16 h has 8 significant bits, so v is no more accurate, and in float32 the rows of a
+    batch would take twice the memory. One number per token, F = 1, stays in float32.
     """
     v = features(outputs._replace(hidden=outputs.hidden.float()), head)
     return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v

@@ -31,7 +31,7 @@ from infra.sampler import Running, cache_capacity, next_tokens, schedule
 from infra.tokens import end_tokens, text_decoder
 
 # A run's other seeds: SEED_STRIDE * seed - epoch shuffles the problems of an epoch, and
-# SEED_STRIDE * seed + step draws a step's random token weights. No two runs share one.
+# SEED_STRIDE * seed + step draws a step's random token weights. Runs of fewer steps share none.
 SEED_STRIDE = 1_000_003
 
 
@@ -203,6 +203,7 @@ def sample_responses(
             # The next tokens of the R responses in flight, [R, up to count], and their log p.
             remaining = max(sampling.max_new_tokens - response.count_new for response in running)
             count = min(sampler.CHUNK, remaining)
+            # A response that goes on has used all its draws, so chunks change none.
             uniforms = np.stack([response.generator.random(count) for response in running])
             choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
             new_tokens = next_tokens(lm, running, choose, count, ends)

@@ -80,7 +80,7 @@ def prepare(cfg: Config) -> Run:
     )
     run = Run(cfg, policy, tokenizer, optimizer, problems, held_out)
     run.open(dtype)  # claims --output-dir, and resumes from its newest checkpoint
-    run.method = selected_method(cfg, run.state.memory)
+    run.method = selected_method(cfg, run.state.memory)  # memory: for the ablation fixed_gamma
     return run
 
 
@@ -101,10 +101,10 @@ def train_step(
     rewards = torch.tensor([response.reward for response in rollouts])  # [B]
     length = torch.tensor([len(response.tokens) for response in rollouts])  # [B]
     rewards += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0 by default
-    advantages = group_advantages(rewards, cfg.group_size)  # [B]
+    advantages = group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
-    # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so the first r is 1.
+    # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
     plan = plan_mini_batches(  # this rank's micro-batches, equally many on every rank
         rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
     )
@@ -115,7 +115,8 @@ def train_step(
     refuse_mismatch(cfg, tokens)  # --engine vllm alone may sample from another distribution
     watch.lap("old_logprob")
 
-    # ρ [N], the method's weight of every token: λ̄ for DelTA. It stays fixed during the updates.
+    # ρ [N], the method's weight of every token; for DelTA λ̄, by delta.delta_coefficients(v, A).
+    # It stays fixed during the updates.
     # Random weights differ from step to step; rollout.py has the run's other seeds.
     weight = checked_weights(method, tokens, v, replace(cfg, seed=SEED_STRIDE * cfg.seed + step))
     del v  # frees its memory
@@ -137,14 +138,14 @@ def update(
     weight: torch.Tensor,
     cfg: Config,
 ) -> dict:
-    """One optimiser step per mini-batch, on J = (1/N) Σ ρ min(r A, clip(r) A) (Eq. 8).
+    """One optimiser step per mini-batch, on J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    N: tokens in the mini-batch, on all ranks. weight: ρ of the rollout batch `tokens`, for DelTA
-    λ̄ = λ N / Z (delta.normalise); --importance-cap multiplies it. Returns metrics.
+    n: tokens in the mini-batch, on all ranks. tokens: the rollout batch, N of them. weight: ρ [N],
+    of mean 1 over these: for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
     """
     _, world = rank_and_world()
     off_policy = importance_weights(tokens.old_logprob, tokens.sampler_logprob, cfg.importance_cap)
-    weight = weight * off_policy  # [N]
+    weight = weight * off_policy  # [N]; 1 without --importance-cap
     totals = torch.zeros(2, dtype=torch.float64, device=weight.device)  # loss, clipped tokens
     norms = []
     count = sum(len(x.token_index) for mini_batch in plan for x in mini_batch.with_advantage())
@@ -169,7 +170,7 @@ def update(
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
     progress.close()
 
-    loss, clipped = sum_over_ranks(totals).tolist()  # read once: a GPU is not waited for before
+    loss, clipped = sum_over_ranks(totals).tolist()
     return update_metrics(loss, clipped, norms, len(plan), len(tokens))
 
 
@@ -186,7 +187,7 @@ def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_nor
 def evaluate_and_save(run: Run) -> None:
     """Evaluate, log and save the newest step, unless metrics.jsonl has it. Raises Interrupted."""
     cfg, step, metrics = run.cfg, run.state.step, run.state.metrics
-    if step <= run.logged:
+    if step <= run.logged:  # -1 if metrics.jsonl is empty
         return
     run.look_for_signals()
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
@@ -231,7 +232,7 @@ def graded_groups(
         )
     watch.lap("sampling")
     problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
-    rewards = grade_on_ranks(responses, problems, grade_all)  # or another reward function
+    rewards = grade_on_ranks(responses, problems, grade_all)  # training's; evaluation keeps it
     watch.lap("grading")
     graded = zip(responses, problems, rewards, strict=True)
     return [Rollout(*response, problem, reward) for response, problem, reward in graded]
