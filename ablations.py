@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 
 from batch import TokenBatch
-from delta import Steps, normalise, refined_margins, temperatures
-from infra.rows import Rows, squared_distances
+from delta import PAPER, Matrix, Steps, normalise, refined_margins, temperatures
+from infra.rows import squared_distances
 from methods import row_proxy, top_share
 from policy import TokenOutputs, logit_block
 
@@ -24,7 +24,7 @@ from policy import TokenOutputs, logit_block
 
 
 def within_side_margins(
-    v: torch.Tensor | Rows, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
+    v: Matrix, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
 ) -> torch.Tensor:
     """Δ = -‖v - μ_own‖²: no opposite side (Table 2); 0 where A = 0."""
     to_pos = squared_distances(v, mu_pos)
@@ -33,11 +33,9 @@ def within_side_margins(
     return -to_own * (advantage != 0)
 
 
-def hard_scores(
-    delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
-) -> torch.Tensor:
-    """α = 1[Δ > 0], the limit γ -> 0 of Eq. 6, which drops h(α) (Table 3)."""
-    return (delta > 0).to(delta.dtype)
+def hard_scores(margin: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
+    """α = 1[Δ > 0], the limit γ -> 0 of Eq. 6, which drops H_b(α) (Table 3)."""
+    return (margin > 0).to(margin.dtype)
 
 
 def no_normalisation(lam: torch.Tensor) -> torch.Tensor:
@@ -52,9 +50,10 @@ def no_range_map(
     return torch.where(advantage == 0, 0.0, alpha)
 
 
-# The values of --delta-variant that replace a step.
+# The values of --delta-variant that replace a step. Two more are below: `fixed_gamma` needs a
+# memory, `random` no margins.
 VARIANTS = {
-    "full": Steps(),
+    "full": PAPER,
     "within_side": Steps(margins=within_side_margins),
     "hard": Steps(scores=hard_scores),
     "no_norm": Steps(normalise=no_normalisation),
@@ -68,12 +67,12 @@ def fixed_gamma(memory: dict) -> Steps:
     memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
 
-    def first_temperatures(delta: torch.Tensor, advantage: torch.Tensor):
+    def first_temperatures(margin: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
         if "gamma" not in memory:
-            gamma_pos, gamma_neg = temperatures(delta, advantage)
-            memory["gamma"] = [float(gamma_pos), float(gamma_neg)]
-        gamma = torch.tensor(memory["gamma"], dtype=torch.float64, device=delta.device)
-        return gamma[0], gamma[1]
+            gamma = temperatures(margin, advantage)
+            memory["gamma"] = [float(gamma[advantage > 0][0]), float(gamma[advantage < 0][0])]
+        gamma_pos, gamma_neg = memory["gamma"]
+        return torch.full_like(margin, gamma_neg).masked_fill(advantage > 0, gamma_pos)
 
     return Steps(temperatures=first_temperatures)
 
@@ -88,43 +87,42 @@ def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torc
     """
     W = head().to(outputs.hidden.dtype)
     k = min(k, len(W))
-    result = torch.empty_like(outputs.hidden)
-    numbers_a_row = max(len(W), k * W.shape[1])  # the logits, or W[likeliest] if that is larger
-    size = max(1, logit_block(W.device) // numbers_a_row)  # tokens per block
-    for start in range(0, len(outputs.hidden), size):
-        block = slice(start, start + size)
-        logits, likeliest = (outputs.hidden[block] @ W.T).topk(k, dim=1)  # [size, k]
+    numbers_per_token = max(len(W), k * W.shape[1])  # its logits, or W[likeliest] if that is larger
+    size = max(1, logit_block(W.device) // numbers_per_token)  # tokens per block
+    parts = []
+    for hidden, token in zip(outputs.hidden.split(size), outputs.token.split(size), strict=True):
+        logits, likeliest = (hidden @ W.T).topk(k, dim=1)  # [size, k]
         p = logits.softmax(dim=1)  # p̃
-        expected = (p[:, :, None] * W[likeliest]).sum(dim=1)  # Σ_j p̃_j W_j
-        result[block] = W[outputs.token[block]] - expected
-    return result
+        expected = (p[:, :, None] * W[likeliest]).sum(dim=1)  # [size, H] Σ_j p̃_j W_j
+        parts.append(W[token] - expected)
+    return torch.cat(parts)
 
 
-PAPER_PROXIES = {"lm_head": row_proxy, "topk": top_k_hidden_gradient}
+PAPER_PROXIES = {"row": row_proxy, "topk": top_k_hidden_gradient}
 
 
 # ---- App. F's control, and selection -------------------------------------------------------------
 
 
-def random_coefficients(tokens: TokenBatch, flags) -> torch.Tensor:
-    """λ uniform in [λ_min, λ_max], scaled to mean 1: the control in App. F."""
-    generator = torch.Generator().manual_seed(tokens.seed)
-    uniform = torch.rand(len(tokens.logprob), generator=generator).to(tokens.logprob)
-    return normalise(flags.lam_min + (flags.lam_max - flags.lam_min) * uniform)
+def random_coefficients(tokens: TokenBatch, v, cfg) -> torch.Tensor:
+    """λ uniform in [λ_min, λ_max], scaled to mean 1: the control in App. F. [N]."""
+    generator = torch.Generator().manual_seed(cfg.seed)
+    uniform = torch.rand(len(tokens), generator=generator).to(tokens.advantage)
+    return normalise(cfg.lam_min + (cfg.lam_max - cfg.lam_min) * uniform)
 
 
-def selected_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
+def selected_tokens(tokens: TokenBatch, v: Matrix | None, cfg) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2): ρ [N].
 
     At random for `--select random` or if a side has no tokens. Tokens without an advantage get 1.
     """
     A = tokens.advantage
-    rank = torch.zeros_like(tokens.logprob)  # Δ/γ
-    if flags.select != "random" and (A > 0).any() and (A < 0).any():
-        delta, (gamma_pos, gamma_neg) = refined_margins(tokens.features, A, flags.K)
-        rank = delta / torch.where(A > 0, gamma_pos, gamma_neg).to(delta.dtype)
-    if flags.select == "bottom":
+    rank = torch.zeros_like(A)  # Δ/γ
+    if cfg.select != "random" and (A > 0).any() and (A < 0).any():
+        margin, gamma = refined_margins(v, A, cfg.K)
+        rank = margin / gamma
+    if cfg.select == "bottom":
         rank = -rank
     weights = torch.ones_like(rank)
-    weights[A != 0] = top_share(rank[A != 0], flags.select_share, tokens.seed)
+    weights[A != 0] = top_share(rank[A != 0], cfg.select_share, cfg.seed)
     return weights

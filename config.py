@@ -24,6 +24,7 @@ from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
 PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
+RENAMED = {"lm_head": "row", "exact": "exact_gradient"}  # proxies of earlier versions
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]  # Tables 2 and 3; App. F's control
 SELECTIONS = ["none", "top", "random", "bottom"]  # Sec. 5.2
 
@@ -41,7 +42,9 @@ class Config:
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag("full", "ablation (Tables 2 and 3)", DELTA_VARIANTS, method="delta")
-    proxy: str = flag("lm_head", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
+    proxy: str = flag(
+        "row", "proxy for a token's gradient (App. F)", PROXIES, method="delta", renamed=RENAMED
+    )
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
     select: str = flag("none", "DAPO on tokens chosen by λ (Sec. 5.2)", SELECTIONS, method="delta")
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")
@@ -98,10 +101,10 @@ class Config:
     toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
 
 
-CLIP = ("clip_low", "clip_high")
-OF_FEATURES = ("K", "proxy", "proxy_topk")
-OF_RANGE = ("lam_min", "lam_max")
-OF_EVALUATION = ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")
+CLIP_FLAGS = ("clip_low", "clip_high")
+PROXY_FLAGS = ("K", "proxy", "proxy_topk")
+RANGE_FLAGS = ("lam_min", "lam_max")
+EVAL_FLAGS = ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -112,9 +115,9 @@ def parse_config(argv: list[str] | None = None) -> Config:
     about = "RLVR with DelTA. With --model toy the defaults are those of toy/presets.py."
     parser = Parser(Config, "train.py", about)
     given = vars(parser.parse_args(argv))
-    of_toy = TOYS.get(given.get("model", Config.model), {})
-    clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP
-    defaults = dict(zip(CLIP, clip, strict=True)) | of_toy
+    toy_defaults = TOYS.get(given.get("model", Config.model), {})
+    clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP  # unused then
+    defaults = dict(zip(CLIP_FLAGS, clip, strict=True)) | toy_defaults
     cfg = Config(**(defaults | given))
 
     cfg.model = str(Path(cfg.model))  # without a trailing slash
@@ -130,19 +133,20 @@ def check_flags(cfg: Config, given: dict) -> None:
 
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
-    known_data = {cfg.data, cfg.eval_data} <= {*SOURCES, *SETS, ""}
+    known_data = all(name in (*SOURCES, *SETS, "") for name in (cfg.data, cfg.eval_data))
     without_effect = [  # a flag, whether its value disables others, and these
         ("method", True, of_other_methods(cfg, cfg.method)),
-        ("method", METHODS[cfg.method].clip_range is None, CLIP),
+        ("method", METHODS[cfg.method].clip_range is None, CLIP_FLAGS),
         ("select", cfg.select == "none", ("select_share",)),
-        ("select", cfg.select != "none", ("delta_variant", *OF_RANGE)),  # a rank needs no range
-        ("select", cfg.select == "random", OF_FEATURES),
-        ("delta_variant", cfg.delta_variant == "random", OF_FEATURES),
-        ("delta_variant", cfg.delta_variant == "no_range_map", OF_RANGE),
+        ("select", cfg.select != "none", ("delta_variant", *RANGE_FLAGS)),  # it orders by Δ/γ
+        ("select", cfg.select == "random", PROXY_FLAGS),
+        ("delta_variant", cfg.delta_variant == "random", PROXY_FLAGS),
+        ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
+        # toy_k makes the toy's problems too, for any model.
         ("model", cfg.model != "toy", ("toy_regime", "toy_noise")),
         ("data", known_data, ("problem_column", "answer_column")),
-        ("eval_data", not cfg.eval_data, OF_EVALUATION),
+        ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]
     for name, disables, flags in without_effect:
         for other in flags:
@@ -161,7 +165,7 @@ def check_flags(cfg: Config, given: dict) -> None:
 def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     """The method that the flags select, which parse_config has checked.
 
-    memory: what the method keeps from step to step; RunState.memory is saved in checkpoints.
+    memory: what `fixed_gamma` keeps from step to step; RunState.memory is saved in checkpoints.
     """
     method = METHODS[cfg.method]
     if cfg.method != "delta":

@@ -10,70 +10,57 @@ the two distances is the token's margin. The margin gives a score between 0 and 
 weight around 1 in the DAPO loss.
 
 Departures: (1) all statistics are over the whole rollout batch, as in the text; the released code
-computes them on each rank's shard. (2) No mass is clamped. A side whose scores are all 0 has
-the centroid 0, and if a side has no tokens, every coefficient is 1.
+computes them on each rank's shard. (2) The paper clamps a side's mass from below by a small ε; here
+a side without mass has the centroid 0. (3) If a side has no tokens, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, M mass, Δ margin, γ temperature, α score, λ coefficient.
-v is a tensor, or in training an infra.rows.Rows: its rows are sharded over ranks, and its `v @ x`
-and `x @ v` are full results on every rank.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+# A torch.Tensor [N, H]. In training an infra.rows.Rows: each rank holds some of the N rows, and
+# `v @ x` and `x @ v` are full results on every rank.
+Matrix = Any
 
 EPS_GAMMA = 1e-12  # ε_γ, the floor on the variance of Δ
 
 
 def token_gradient_proxy(hidden: torch.Tensor, logprob: torch.Tensor) -> torch.Tensor:
-    """v = (1 - p) h, the sampled token's row of the LM-head gradient (App. F).
+    """v [N, H] = (1 - p) h, the sampled token's row of the LM-head gradient (App. F).
 
     hidden: [N, H], the state that enters the LM head.
     logprob: [N], log p of the sampled token.
-    Returns [N, H].
     """
     one_minus_p = -torch.expm1(logprob)  # 1 - exp(log p), accurate even for p near 1
-    return one_minus_p[:, None].to(hidden.dtype) * hidden
+    return one_minus_p[:, None] * hidden
 
 
-def side_centroids(
-    v: torch.Tensor, advantage: torch.Tensor, weight: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Centroids and masses of the two sides: Eq. 3, and Eq. 11 with token weights ρ.
+def centroids(
+    v: Matrix, advantage: torch.Tensor, weight: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(μ₊, μ₋), [H] each: a side's mean of v, weighted by |A| (Eq. 3), or by ρ|A| (Eqs. 7, 11).
 
-    A side's centroid minimises Σ ρ|A| ‖v - μ‖² over that side (App. D).
-    v: [N, H] token gradients.
-    advantage: [N].
-    weight: ρ [N], at least 0, or None for ρ = 1.
-    Returns (mu_pos, mu_neg [H], mass_pos, mass_neg [] float64). The notebooks use the masses.
-    Then Δθ ∝ Σ ρ A v = mass_pos * mu_pos - mass_neg * mu_neg (Eqs. 2-3, 9-10).
+    A side's centroid minimises Σ ρ|A| ‖v - μ‖² over that side (App. D). With the masses M = Σ ρ|A|,
+    Δθ ∝ Σ ρ A v = M₊μ₊ - M₋μ₋ (Eqs. 2, 10).
+    weight: ρ [N], at least 0: the scores α in Eq. 7, a method's weights in Eq. 11; None: ρ = 1.
     """
     signed = advantage.double()
     if weight is not None:
         signed = signed * weight.double()  # ρ A
     token_mass = torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)])  # [2, N] ρ|A| by side
-    mass = token_mass.sum(dim=1)  # [2] M₊, M₋ (Eqs. 3, 11)
-
-    divisor = torch.where(mass == 0, 1.0, mass)  # avoids 0 / 0 for a side without mass
-    share = token_mass / divisor[:, None]  # [2, N], a side sums to 1, or 0
-    # Not v.dtype: integer shares would be 0. `@` refuses an integer v.
-    share = share.to(torch.promote_types(v.dtype, torch.float32))
-    mu_pos, mu_neg = share @ v  # [2, H] μ₊, μ₋ (Eqs. 3, 11)
-    return mu_pos, mu_neg, mass[0], mass[1]
-
-
-def centroids(
-    v: torch.Tensor, advantage: torch.Tensor, alpha: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(μ₊, μ₋), [H] each: Eq. 3, or Eq. 7 if the scores α [N] are given."""
-    mu_pos, mu_neg, _, _ = side_centroids(v, advantage, alpha)
+    mass = token_mass.sum(dim=1, keepdim=True)  # [2, 1] M₊, M₋
+    share = token_mass / torch.where(mass == 0, 1.0, mass)  # [2, N], a side sums to 1, or 0
+    mu_pos, mu_neg = share.to(v.dtype) @ v  # [2, H]
     return mu_pos, mu_neg
 
 
 def margins(
-    v: torch.Tensor, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
+    v: Matrix, advantage: torch.Tensor, mu_pos: torch.Tensor, mu_neg: torch.Tensor
 ) -> torch.Tensor:
     """Δ [N]: ‖v - μ_other‖² - ‖v - μ_own‖², and 0 where A = 0.
 
@@ -85,23 +72,20 @@ def margins(
     return margin_pos * advantage.sign()  # swapped on the negative side
 
 
-def temperatures(delta: torch.Tensor, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(γ₊, γ₋): the standard deviation of Δ over each side's tokens (App. H)."""
-    variance_pos = delta[advantage > 0].double().var(correction=0)
-    variance_neg = delta[advantage < 0].double().var(correction=0)
-    return variance_pos.clamp(min=EPS_GAMMA).sqrt(), variance_neg.clamp(min=EPS_GAMMA).sqrt()
+def temperatures(margin: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """γ [N]: the standard deviation of Δ over the tokens of the token's side (App. H)."""
+    gamma_pos = margin[advantage > 0].double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
+    gamma_neg = margin[advantage < 0].double().var(correction=0).clamp(min=EPS_GAMMA).sqrt()
+    return torch.where(advantage > 0, gamma_pos, gamma_neg).to(margin.dtype)
 
 
-def scores(
-    delta: torch.Tensor, advantage: torch.Tensor, gamma_pos: torch.Tensor, gamma_neg: torch.Tensor
-) -> torch.Tensor:
+def scores(margin: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
     """α [N] = argmax over [0, 1] of α Δ + γ H_b(α), H_b the binary entropy (Eq. 5).
 
-    Its derivative in α, Δ - γ log(α / (1 - α)), is 0 at α = σ(Δ/γ). γ is the temperature of the
-    token's side. If A = 0, the score has no effect: λ is λ_min.
+    Its derivative in α, Δ - γ log(α / (1 - α)), is 0 at α = σ(Δ/γ). If A = 0, the score has no
+    effect: λ is λ_min.
     """
-    gamma = torch.where(advantage > 0, gamma_pos, gamma_neg).to(delta.dtype)
-    return torch.sigmoid(delta / gamma)  # σ(Δ/γ) (Eq. 6)
+    return torch.sigmoid(margin / gamma)  # σ(Δ/γ) (Eq. 6)
 
 
 def range_map(
@@ -122,12 +106,8 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of delta_coefficients. The defaults are the paper's; ablations.py has alternatives.
+    """The steps that an ablation replaces by functions of the same arguments (ablations.py)."""
 
-    A replacement takes the same arguments as the step it replaces.
-    """
-
-    centroids: Callable = centroids
     margins: Callable = margins
     temperatures: Callable = temperatures
     scores: Callable = scores
@@ -140,7 +120,7 @@ PAPER = Steps()
 
 @torch.no_grad()
 def delta_coefficients(
-    v: torch.Tensor,
+    v: Matrix,
     advantage: torch.Tensor,
     K: int = 1,
     lam_min: float = 0.8,
@@ -154,10 +134,9 @@ def delta_coefficients(
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
     K: number of centroid refinements.
     lam_min, lam_max: range of the coefficients before normalisation.
-    steps: the functions of this file, each replaceable.
     Raises ValueError for mismatched shapes, NaN or inf, K < 0 or lam_min > lam_max.
     """
-    if len(v.shape) != 2 or advantage.shape != v.shape[:1]:
+    if len(v.shape) != 2 or advantage.shape != v.shape[:1]:  # Rows has no dim()
         raise ValueError(
             f"v must be [N, H] and advantage [N], got {tuple(v.shape)} and {tuple(advantage.shape)}"
         )
@@ -165,35 +144,34 @@ def delta_coefficients(
         raise ValueError(f"need K >= 0, 0 <= lam_min <= lam_max: got {K}, {lam_min}, {lam_max}")
     if not (advantage > 0).any() or not (advantage < 0).any():
         return torch.ones(len(advantage), device=advantage.device)  # there is nothing to separate
-    delta, gamma = refined_margins(v, advantage, K, steps)  # Δ⁽ᴷ⁾, γ⁽ᴷ⁾
-    alpha = steps.scores(delta, advantage, *gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
+    margin, gamma = refined_margins(v, advantage, K, steps)  # Δ⁽ᴷ⁾, γ⁽ᴷ⁾
+    alpha = steps.scores(margin, gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
     lam = steps.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
     return steps.normalise(lam)  # λ̄ (Eq. 8)
 
 
 @torch.no_grad()
 def refined_margins(
-    v: torch.Tensor, advantage: torch.Tensor, K: int, steps: Steps = PAPER
-) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    """(Δ⁽ᴷ⁾ [N], (γ₊⁽ᴷ⁾, γ₋⁽ᴷ⁾)): the margins after K refinements of the centroids (App. H).
+    v: Matrix, advantage: torch.Tensor, K: int, steps: Steps = PAPER
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(Δ⁽ᴷ⁾, γ⁽ᴷ⁾), [N] each: after K refinements of the centroids (App. H).
 
-    The arguments are those of delta_coefficients; both sides have tokens. A v in another dtype than
-    float32 or float64 is converted to float32. Raises ValueError if a margin is NaN or inf.
+    The arguments are those of delta_coefficients; both sides have tokens. Raises ValueError if a
+    margin is NaN or inf.
     """
-    if v.dtype not in (torch.float32, torch.float64):
-        v = v.float()  # not for Rows: .dtype is that of its results, float32 or float64
+    if v.dtype in (torch.bfloat16, torch.float16):
+        v = v.float()  # never a Rows: its dtype is that of its products
 
-    mu_pos, mu_neg = steps.centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
-    delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
-    gamma = steps.temperatures(delta, advantage)  # γ⁽⁰⁾ (App. H)
+    mu_pos, mu_neg = centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
+    margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
+    gamma = steps.temperatures(margin, advantage)  # γ⁽⁰⁾ (App. H)
 
     for _ in range(K):
-        alpha = steps.scores(delta, advantage, *gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        next_gamma = steps.temperatures(delta, advantage)  # γ⁽ᵏ⁺¹⁾, from Δ⁽ᵏ⁾: it lags (App. H)
-        mu_pos, mu_neg = steps.centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
-        delta = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
-        gamma = next_gamma  # so γ⁽¹⁾ = γ⁽⁰⁾
+        alpha = steps.scores(margin, gamma)  # α⁽ᵏ⁾ (Eq. 6)
+        gamma = steps.temperatures(margin, advantage)  # γ⁽ᵏ⁺¹⁾, of Δ⁽ᵏ⁾: it lags (App. H)
+        mu_pos, mu_neg = centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
+        margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾; γ⁽¹⁾ = γ⁽⁰⁾
 
-    if not delta.isfinite().all():
+    if not margin.isfinite().all():
         raise ValueError("a margin is not finite: v or A has NaN or inf, or too large numbers")
-    return delta, gamma
+    return margin, gamma

@@ -21,13 +21,12 @@ import sys
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from torch import distributed as dist
 
 from answers.comparison import UNDECIDED
-from grading import grade_on_ranks, report_unearnable
+from grading import grade_on_ranks, refuse_unmatchable
 from infra import folder as files
 from infra import ranks
 from infra.errors import UserError, one_line_endings, printable
@@ -35,24 +34,31 @@ from infra.flags import Parser, flag
 from infra.model_files import locate
 from infra.problems import encode_prompts, prepare_sandbox, refuse_length
 from infra.ranks import DTYPES, on_first_rank
-from infra.responses import load_benchmarks, missing_responses, saved_responses
+from infra.responses import (
+    Saved,
+    load_benchmarks,
+    missing_responses,
+    response_files,
+    saved_responses,
+)
 from infra.sampler import Running
+from infra.significance import mann_whitney, paired_bootstrap
 from infra.tokens import end_tokens, text_decoder
 from loading import load_model
-from rollout import Sampling, generate, random_numbers
+from rollout import Sampling, finished, generator_of, sample_responses
 
-PAPER = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
+PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
 # A folder holds the responses of one model, sampled with one setting of these flags.
-OF_SAMPLING = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template", "dtype")
+SAMPLING_FLAGS = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template", "dtype")
 
 
 @dataclass
-class Config:
+class Settings:
     """Every flag of an evaluation."""
 
     model: str = flag("", "Hugging Face folder or hub id")
-    benchmarks: str = flag(PAPER, "comma-separated: known sets, local files or hub ids")
+    benchmarks: str = flag(PAPER_BENCHMARKS, "comma-separated: known sets, local files or hub ids")
     samples: int = flag(16, "responses per problem, the n of avg@n", low=1, high=10**4)
     temperature: float = flag(1.0, "for sampling", above=0)
     top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
@@ -96,32 +102,32 @@ def summary(grades: np.ndarray) -> dict:
 # ---- an evaluation -------------------------------------------------------------------------------
 
 
-def run(config: Config) -> dict:
+def run(cfg: Settings) -> dict:
     """Sample (unless --regrade), grade and summarise. Rank 0 writes averages.json and prints it.
 
     Returns the contents of averages.json. All ranks call this. Raises UserError.
     """
     ranks.start_ranks()
-    benchmarks = load_benchmarks(config)  # name -> problems
+    benchmarks = load_benchmarks(cfg)  # name -> problems
     on_first_rank(prepare_sandbox, sum(benchmarks.values(), []))
     for name, problems in benchmarks.items():
-        report_unearnable(problems, f"--benchmarks {name}")
-    folder = Path(config.output_dir)
+        refuse_unmatchable(problems, f"--benchmarks {name}")
+    folder = Path(cfg.output_dir)
     written = (*benchmarks, "averages.json")
-    if config.regrade:
+    if cfg.regrade:
         settings = files.read_json(folder / "config.json")  # as `sample` wrote it
         on_first_rank(files.claim, folder, settings, written)
     else:
-        settings = sample(config, benchmarks, folder, written)  # claims the folder, too
+        settings = sample(cfg, benchmarks, folder, written)  # claims the folder, too
 
     results = {}
     for name, problems in benchmarks.items():
-        grades = grade_benchmark(problems, config.samples, folder / name)  # [P, n]
+        grades = grade_benchmark(problems, cfg.samples, folder / name)  # [P, n]
         results[name] = summary(grades) | {"hash": files.hash_of(problems)}
     by_problem = [x for result in results.values() for x in result["by_problem"]]
     averages = {
         "model": settings["model"],
-        "sampling": {x: settings.get(x) for x in OF_SAMPLING} | {"samples": config.samples},
+        "sampling": {x: settings.get(x) for x in SAMPLING_FLAGS} | {"samples": cfg.samples},
         "average": float(np.mean(by_problem)),  # each problem counts alike, as in Table 1
         "benchmarks": results,
     }
@@ -132,19 +138,19 @@ def run(config: Config) -> dict:
     return averages
 
 
-def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
+def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
     """Sample this rank's missing responses, and append each to its benchmark's file.
 
     One call samples for all benchmarks, so ranks wait for long responses once, at the end. A
     response depends only on (seed, benchmark, problem, sample). Returns the folder's settings.
     """
-    model, model_config, tokenizer = locate(config.model)  # reads no weights yet
+    model, model_config, tokenizer = locate(cfg.model)  # reads no weights yet
     prompts = {}  # benchmark -> token ids
     for name, problems in benchmarks.items():
-        _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, config.prompt_template)
-        refuse_length(model_config, prompts[name], config.max_new_tokens)
-    settings = {name: getattr(config, name) for name in ("model", *OF_SAMPLING)}
-    dtype = ranks.computation_dtype(config.dtype)
+        _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, cfg.prompt_template)
+        refuse_length(model_config, prompts[name], cfg.max_new_tokens)
+    settings = {name: getattr(cfg, name) for name in ("model", *SAMPLING_FLAGS)}
+    dtype = ranks.computation_dtype(cfg.dtype)
     settings["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     settings["model_files"] = on_first_rank(files.hash_of, [], model)
     on_first_rank(files.claim, folder, settings, written)
@@ -154,30 +160,26 @@ def sample(config: Config, benchmarks: dict, folder: Path, written: tuple[str, .
     lm, tokenizer = load_model(model, dtype)
 
     rank, world = ranks.rank_and_world()
-    paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
-    for path in paths.values():
-        path.parent.mkdir(exist_ok=True)
-        files.write_lines(path, files.read_lines(path))  # without a line that a kill cut off
-
+    paths = response_files(benchmarks, folder, rank)
     places = {}  # Running -> benchmark, problem, sample
-    for place in missing_responses(benchmarks, config.samples, folder, rank, world):
+    for place in missing_responses(benchmarks, cfg.samples, folder, rank, world):
         name, problem, number = place
         benchmark = int.from_bytes(sha256(name.encode()).digest()[:8])  # so none share draws
-        numbers = random_numbers(config.seed, benchmark, problem, number)
-        places[Running(prompts[name][problem], numbers)] = place
+        draws = generator_of(cfg.seed, benchmark, problem, number)
+        places[Running(prompts[name][problem], draws)] = place
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
-    limits = (config.max_new_tokens, config.temperature, config.top_p)
-    sampling = Sampling(*limits, in_flight=config.in_flight)  # seed: in `numbers`
-    for response in generate(lm, list(places), ends, sampling):
-        name, problem, number = places[response]
-        tokens, _ = response.result()
+    limits = (cfg.max_new_tokens, cfg.temperature, cfg.top_p)
+    sampling = Sampling(*limits, in_flight=cfg.in_flight)  # its seed is in the generators
+    for running in sample_responses(lm, list(places), ends, sampling):
+        name, problem, number = places[running]
+        response = finished(running, ends, text)
         line = {
             "asked": benchmarks[name][problem]["problem"],
             "sample": number,
-            "response": text(response.prompt, tokens),
-            "tokens": len(tokens),
-            "truncated": tokens[-1] not in ends,
+            "response": response.text,
+            "tokens": len(response.tokens),
+            "truncated": response.truncated,
         }
         files.append_line(paths[name], line)
     dist.barrier()  # all responses are now on disk
@@ -196,12 +198,12 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     missing = lines.count(None)
     if missing:
         raise UserError(f"{folder} lacks {missing} of {len(lines)} responses: drop --regrade")
-    found = [SimpleNamespace(text=x["response"], truncated=x["truncated"]) for x in lines]
-    of_responses = [problem for problem in problems for _ in range(samples)]
-    rewards = grade_on_ranks(found, of_responses)
+    responses = [Saved(line["response"], line["truncated"]) for line in lines]
+    repeated = [problem for problem in problems for _ in range(samples)]
+    rewards = grade_on_ranks(responses, repeated)
     wrong = [
         line | {"answer": problem.get("answer")}
-        for line, problem, reward in zip(lines, of_responses, rewards, strict=True)
+        for line, problem, reward in zip(lines, repeated, rewards, strict=True)
         if reward < 1
     ]
     on_first_rank(files.write_lines, folder / "wrong.jsonl", wrong)
@@ -224,58 +226,6 @@ def write_averages(averages: dict, folder: Path) -> None:
 # ---- comparison of two models --------------------------------------------------------------------
 
 
-def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
-    """(U, p) of the one-sided test of whether a's values exceed b's (App. K), exact for n <= 64.
-
-    U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
-    p is the probability of at least this U if n of the pooled values go to a at random.
-    For larger n it is that of a normal variable, with the variance that the ties leave.
-    Ties share their mean rank, so doubled ranks are integers. For a = [2, 3] and b = [1, 2] the
-    pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. Those of a sum to 13, so U is 3.5.
-    """
-    n = len(a)
-    pooled = np.sort([*a, *b])
-    below = np.searchsorted(pooled, [*a, *b], side="left")
-    up_to = np.searchsorted(pooled, [*a, *b], side="right")
-    doubled = below + up_to + 1  # twice each value's rank
-    observed = doubled[:n].sum()
-    u = (observed - n * (n + 1)) / 2
-    if n > 64:  # the table below would have about 4 n³ entries
-        count, pairs = len(pooled), n * len(b)
-        ties = np.unique(pooled, return_counts=True)[1]
-        lost = (ties**3 - ties).sum() / (count * (count - 1))
-        deviation = math.sqrt(pairs / 12 * max(0.0, count + 1 - lost))
-        z = (u - pairs / 2 - 0.5) / deviation if deviation else -math.inf
-        return float(u), math.erfc(z / math.sqrt(2)) / 2
-
-    # probability[k, s] that k of the values dealt so far went to a and their doubled ranks sum to s
-    probability = np.zeros((n + 1, doubled.sum() + 1))
-    probability[0, 0] = 1.0
-    for dealt, rank in enumerate(doubled):
-        to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] P(next goes to a | k)
-        taken = probability * to_a[:, None]
-        probability -= taken
-        probability[1:, rank:] += taken[:-1, :-rank]  # one value more, and its rank in the sum
-
-    return float(u), float(min(1.0, probability[n, observed:].sum()))
-
-
-def paired_bootstrap(
-    a: list[float], b: list[float], resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float, float, float]:
-    """(mean of a - b, low, high, p) over problems resampled with replacement.
-
-    a and b are the accuracies [P] of two models on the same problems. 95 % of the resampled means
-    lie between low and high; p is the share of these means that are 0 or less.
-    """
-    difference = np.asarray(a) - np.asarray(b)  # [P]
-    count = len(difference)
-    drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
-    means = difference[drawn].mean(axis=1)  # [resamples]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(difference.mean()), float(low), float(high), float((means <= 0).mean())
-
-
 def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
     """The accuracy over all problems of the benchmarks, in each of the n repetitions (App. K)."""
     benchmarks = [averages["benchmarks"][name] for name in names]
@@ -293,31 +243,31 @@ def compare(*folders: str) -> None:
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
     first, second = folders
-    one, two = (files.read_json(Path(folder) / "averages.json") for folder in folders)
-    names = [name for name in one["benchmarks"] if name in two["benchmarks"]]
+    a, b = (files.read_json(Path(folder) / "averages.json") for folder in folders)
+    names = [name for name in a["benchmarks"] if name in b["benchmarks"]]
     if not names:
         raise UserError(f"{first} and {second} have no benchmark in common")
     for name in names:
-        if one["benchmarks"][name]["hash"] != two["benchmarks"][name]["hash"]:
+        if a["benchmarks"][name]["hash"] != b["benchmarks"][name]["hash"]:
             raise UserError(
                 f"{name}: {first} and {second} have different problems, or another order: run "
                 "evaluate.py --regrade for both with the same data"
             )
-    if one["sampling"] != two["sampling"]:
-        print(f"sampled differently: {first} {one['sampling']}, {second} {two['sampling']}")
+    if a["sampling"] != b["sampling"]:
+        print(f"sampled differently: {first} {a['sampling']}, {second} {b['sampling']}")
 
-    a = whole_repetitions(one, names)
-    b = whole_repetitions(two, names)
-    u, p = mann_whitney(a, b)  # App. K
+    repetitions = whole_repetitions(a, names), whole_repetitions(b, names)  # [n] each
+    u, p = mann_whitney(*repetitions)  # App. K
     accuracies = [
         [x for name in names for x in averages["benchmarks"][name]["by_problem"]]
-        for averages in (one, two)
+        for averages in (a, b)
     ]
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
-    print(printable(f"{first} {np.mean(a):.4f}, {second} {np.mean(b):.4f} on {', '.join(names)}"))
+    means = [np.mean(accuracy) for accuracy in repetitions]
+    print(printable(f"{first} {means[0]:.4f}, {second} {means[1]:.4f} on {', '.join(names)}"))
     print(
-        f"over repetitions: U = {u:g} of {len(a) * len(b)}, "
+        f"over repetitions: U = {u:g} of {len(repetitions[0]) * len(repetitions[1])}, "
         f"one-sided p = {p:.3g} (Mann-Whitney, App. K)\n"
         f"over problems: difference {mean:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, "
         f"p = {p_problems:.3g} (paired bootstrap)"
@@ -327,18 +277,18 @@ def compare(*folders: str) -> None:
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def parse_config(argv: list[str]) -> Config:
+def parse_config(argv: list[str]) -> Settings:
     """Parse a command line, and fill in --output-dir. Raises UserError."""
-    parser = Parser(Config, "evaluate.py", __doc__.splitlines()[0])
-    config = Config(**vars(parser.parse_args(argv)))
-    if not config.model and not config.output_dir:
+    parser = Parser(Settings, "evaluate.py", __doc__.splitlines()[0])
+    cfg = Settings(**vars(parser.parse_args(argv)))
+    if not cfg.model and not cfg.output_dir:
         raise UserError("--model DIR is required (or --output-dir with --regrade)")
-    model = Path(config.model)
+    model = Path(cfg.model)
     beside = f"{model.resolve()}-evaluation"
     default = beside if model.is_dir() else f"evaluation/{model.name}"
-    config.model = str(model)  # without a trailing slash
-    config.output_dir = config.output_dir or default
-    return config
+    cfg.model = str(model)  # without a trailing slash
+    cfg.output_dir = cfg.output_dir or default
+    return cfg
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -21,22 +21,22 @@ from policy import TokenOutputs
 # ---- other papers' methods -----------------------------------------------------------------------
 
 
-def reinforce_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def reinforce_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """A log π per token: no ratio and no clip. Departure: A is still divided by the group's std."""
     return tokens.advantage * logprob
 
 
-def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """sg(min(r, C)) A log π: the ratio is a capped constant, so every token keeps its gradient.
 
     CISPO (MiniMax-M1, 2025, arXiv 2506.13585, Eqs. 4 and 5), which has no lower bound either and
     does not state its C; --cispo-cap is that of Khatri et al. 2025 (arXiv 2510.13786) in TRL.
     """
-    ratio = likelihood_ratio(logprob.detach(), tokens.logprob)  # r
-    return ratio.clamp(max=flags.cispo_cap) * tokens.advantage * logprob
+    ratio = likelihood_ratio(logprob.detach(), tokens.old_logprob)  # r
+    return ratio.clamp(max=cfg.cispo_cap) * tokens.advantage * logprob
 
 
-def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """min(s A, clip(s) A), s = (π_θ(o)/π_old(o))^(1/|o|) of the whole response o, for each token.
 
     GSPO (Zheng et al. 2025, arXiv 2507.18071, Eqs. 5 to 7), by its Eq. 14: log s is a constant, and
@@ -44,15 +44,17 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Te
     ρ ∝ 1/|o_i|, as GRPO's. The paper's clip range is 3e-4 and 4e-4 (Sec. 5.1): log s is small.
     """
     index = torch.arange(len(tokens.length), device=logprob.device)
-    response = index.repeat_interleave(tokens.length, output_size=len(logprob))  # [n]
-    log_ratio = logprob.detach() - tokens.logprob
+    # [n]; with output_size the host does not wait for the GPU.
+    response = index.repeat_interleave(tokens.length, output_size=len(logprob))
+    log_ratio = logprob.detach() - tokens.old_logprob
     total = log_ratio.new_zeros(len(index)).index_add_(0, response, log_ratio)
     log_s = (total / tokens.length)[response]  # [n] the mean of log r_t over the response
-    with_gradient = tokens.logprob + log_s + (logprob - logprob.detach())
-    return dapo_surrogate(with_gradient, tokens, flags)
+    # In place of log π_θ: its ratio is s, its slope that of log π_θ, as the last term is 0.
+    stand_in = tokens.old_logprob + log_s + (logprob - logprob.detach())
+    return dapo_surrogate(stand_in, tokens, cfg)
 
 
-def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
+def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ = A'/A for A' = R - mean(R), without the division by the group's standard deviation.
 
     Dr. GRPO (Liu et al. 2025, arXiv 2503.20783). All tokens of the batch count equally, and ρ has
@@ -61,15 +63,15 @@ def dr_grpo(tokens: TokenBatch, flags) -> torch.Tensor:
     as they are scaled to mean 1. Departure: the paper divides by a constant, the longest length; N
     in Eq. 8 changes a little from update to update. A constant is only a learning rate.
     """
-    std = tokens.reward.view(-1, flags.group_size).std(dim=1)  # of each group
-    rho = std.repeat_interleave(flags.group_size).repeat_interleave(tokens.length)  # [N] A'/A
+    std = tokens.reward.view(-1, cfg.group_size).std(dim=1)  # of each group
+    rho = std.repeat_interleave(cfg.group_size).repeat_interleave(tokens.length)  # [N] A'/A
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 
 # ---- token weights by p --------------------------------------------------------------------------
 
 
-def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
+def weights_by_p(tokens: TokenBatch, v, cfg, pos: int, neg: int) -> torch.Tensor:
     """ρ by the rank of p on each side, 0.8 to 1.2 as DelTA's, with DAPO's masses: [N].
 
     pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
@@ -77,21 +79,21 @@ def weights_by_p(tokens: TokenBatch, flags, pos: int, neg: int) -> torch.Tensor:
     2505.12929) and TR-GRPO (arXiv 2511.00066): 1, 1. arXiv 2603.22117: -1, -1. A3PO (Tang et al.
     2025, arXiv 2512.21625) and DG (arXiv 2603.14608): -1, 1. DelTA on real text: 1, -1.
     """
-    weight = torch.ones_like(tokens.logprob)
+    weight = torch.ones_like(tokens.old_logprob)
     for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
-        own, mass = tokens.logprob[side], tokens.advantage[side].abs()
-        ordered = own.sort().values
-        below = torch.searchsorted(ordered, own)
-        not_above = torch.searchsorted(ordered, own, right=True)
-        share = (below + not_above) / (2 * max(1, len(own)))  # 0 to 1; equal p, equal share
+        logprob, mass = tokens.old_logprob[side], tokens.advantage[side].abs()
+        ordered = logprob.sort().values
+        below = torch.searchsorted(ordered, logprob)
+        not_above = torch.searchsorted(ordered, logprob, right=True)
+        share = (below + not_above) / (2 * max(1, len(logprob)))  # 0 to 1; equal p, equal share
         ranked = 1 + sign * 0.2 * (2 * share - 1)
         weight[side] = ranked * mass.sum() / (ranked * mass).sum()  # Σ ρ|A| is DAPO's Σ|A|
     return weight
 
 
-def advantage_reweighting(tokens: TokenBatch, flags) -> torch.Tensor:
+def advantage_reweighting(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
-    return normalise(0.3 * tokens.logprob.exp() + 0.7)
+    return normalise(0.3 * tokens.old_logprob.exp() + 0.7)
 
 
 # ---- other proxies -------------------------------------------------------------------------------
@@ -114,7 +116,8 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
     its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn.
     """
-    scalar = outputs.mean_p - outputs.logprob.exp()  # [n], its mean in the state is 0
+    # [n], 0 on average over the tokens drawn in a state.
+    scalar = outputs.sum_p2 - outputs.logprob.exp()
     return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
 
 
@@ -137,7 +140,7 @@ OTHER_METHODS = {
     "reweighting": Method(weights=advantage_reweighting),
 }
 OTHER_PROXIES = {
-    "exact": lm_head_gradient,
+    "exact_gradient": lm_head_gradient,
     "centred": centred_proxy,
     "scalar": scalar_proxy,
 }

@@ -9,67 +9,78 @@ import re
 from collections.abc import Callable
 
 from answers.letters import choice
-from batch import Rollout
 from infra.errors import UserError
 from infra.ranks import is_first_rank, shared_by_ranks
 from programs import ProgramsError, verify_code
-from verify import earnable, reward
+from verify import earnable, extract_answer, reward
 
 
-def grade_all(responses: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
-    """1.0 for each response that solves its problem, else 0.0.
+def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
+    """1.0 for each response text that solves its problem, else 0.0.
 
     A problem has tests, the letter of the right choice, or an answer. truncated: whether a response
     was cut off at its limit (see verify.reward). A letter has to be stated in any case.
     """
-    result = [0.0] * len(responses)
-    programs = []
-    for i, (response, problem) in enumerate(zip(responses, problems, strict=True)):
+    grades = [0.0] * len(texts)
+    with_tests = []
+    for i, (text, problem) in enumerate(zip(texts, problems, strict=True)):
         if problem.get("tests"):
-            programs.append(i)
+            with_tests.append(i)
         elif problem.get("choice"):
-            result[i] = float(choice(response, problem.get("problem", "")) == problem["answer"])
+            grades[i] = float(choice(text, problem.get("problem", "")) == problem["answer"])
         else:
-            result[i] = reward(response, problem["answer"], truncated[i])
+            grades[i] = reward(text, problem["answer"], truncated[i])
 
-    if programs:
-        texts = [responses[i] for i in programs]
-        tests = [problems[i]["tests"] for i in programs]
+    if with_tests:
+        programs = [texts[i] for i in with_tests]
+        tests = [problems[i]["tests"] for i in with_tests]
         try:
-            values = verify_code.rewards(texts, tests)
+            values = verify_code.rewards(programs, tests)
         except ProgramsError as error:
             raise UserError(error) from error
-        for i, value in zip(programs, values, strict=True):
-            result[i] = value
-    return result
+        for i, value in zip(with_tests, values, strict=True):
+            grades[i] = value
+    return grades
+
+
+def states_answer(text: str, problem: dict) -> bool:
+    """Whether a response states an answer of its problem's kind, right or wrong.
+
+    A program in a fence, a letter, or an answer that would count in a truncated response.
+    """
+    if problem.get("tests"):
+        return verify_code.extract_program(text) is not None
+    if problem.get("choice"):
+        return choice(text, problem.get("problem", "")) is not None
+    return extract_answer(text, truncated=True) is not None
 
 
 def grade_on_ranks(
-    responses: list[Rollout], problems: list[dict], grader: Callable[..., list[float]] = grade_all
+    responses: list, problems: list[dict], grader: Callable[..., list[float]] = grade_all
 ) -> list[float]:
     """The grade of each response to its problem, with the work split over the ranks.
 
-    responses: Rollouts, or any records with `text` and `truncated`. grader: such as grade_all. All
-    ranks get all grades. Raises UserError unless the grader returns one finite number for each.
+    responses: records with `text` and `truncated`. grader: such as grade_all. All ranks get all
+    grades. Raises UserError unless the grader returns one finite number for each.
     """
 
-    def of_share(share: list[tuple]) -> list[float]:
+    def grade_share(share: list[tuple]) -> list[float]:
         texts = [response.text for response, _ in share]
-        asked = [problem for _, problem in share]
+        its_problems = [problem for _, problem in share]
         truncated = [response.truncated for response, _ in share]
-        rewards = [float(value) for value in grader(texts, asked, truncated)]
-        if len(rewards) != len(share) or not all(map(math.isfinite, rewards)):
+        grades = [float(grade) for grade in grader(texts, its_problems, truncated)]
+        if len(grades) != len(share) or not all(map(math.isfinite, grades)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
-        return rewards
+        return grades
 
-    return shared_by_ranks(list(zip(responses, problems, strict=True)), of_share)
+    return shared_by_ranks(list(zip(responses, problems, strict=True)), grade_share)
 
 
-def report_unearnable(problems: list[dict], where: str) -> None:
-    """Print how many gold answers no response can match, and the first one with its problem.
+def refuse_unmatchable(problems: list[dict], where: str) -> None:
+    """Raise UserError, which names `where`, if no response can match most gold answers.
 
-    Ranks share the work, and the first one prints. All ranks call this. Raises UserError, which
-    names `where`, if most are like that.
+    If there are fewer of them, the first rank prints their number, and the first one with its
+    problem. Ranks share the work; all call this.
     """
     # Others are graded by their tests or their letter.
     graded = [x for x in problems if not x.get("tests") and not x.get("choice")]

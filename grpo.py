@@ -57,8 +57,8 @@ def clipped_surrogate(
     logprob: torch.Tensor,
     old_logprob: torch.Tensor,
     advantage: torch.Tensor,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
+    clip_low: float,
+    clip_high: float,
 ) -> torch.Tensor:
     """min(r A, clip(r, 1-ε_low, 1+ε_high) A) per token (Sec. 2), maximised by an update.
 

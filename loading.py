@@ -36,7 +36,10 @@ BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
-    """(full model in `dtype` with float32 logits, tokenizer). All ranks call this. UserError."""
+    """(full model in `dtype` with float32 logits, tokenizer). All ranks call this.
+
+    Raises UserError.
+    """
     folder, _, tokenizer = locate(name)
     published, lm = from_files(name, folder, dtype)
     expected = reference_logprobs(name, published)
@@ -59,13 +62,17 @@ def load_policy(
     policy differs from from_pretrained's model.
     """
     folder, _, tokenizer = locate(name)
-    whole = None  # on the first rank: the full language model, without parts for images
+    whole = []  # on the first rank: the full language model, without parts for images
 
     def read() -> tuple:
-        nonlocal whole
-        published, whole = from_files(name, folder, torch.float32)  # so no weight is rounded
-        configs = whole.config, whole.generation_config
-        return reference_logprobs(name, published), dict(whole.named_buffers()), *configs
+        published, language_model = from_files(name, folder, torch.float32)  # rounds no weight
+        whole.append(language_model)
+        return (
+            reference_logprobs(name, published),
+            dict(language_model.named_buffers()),
+            language_model.config,
+            language_model.generation_config,
+        )
 
     expected, buffers, config, generation_config = on_first_rank(read)
     with torch.device("meta"):
@@ -80,8 +87,7 @@ def load_policy(
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     policy = Policy(lm, unsharded_lm=unsharded_lm)
     shard(policy, layers, dtype)
-    fill(lm, whole, buffers)
-    whole = None  # frees 33 GB for 8B
+    fill(lm, whole.pop() if whole else None, buffers)  # frees 33 GB for 8B
 
     # At temperature 1, like the reference. This first forward pass also lets FSDP find its root,
     # so it precedes `policy.sampler`.
@@ -161,11 +167,12 @@ def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
     """log p from `generate` with a cache and padding: [3, LAST]. All ranks call this."""
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
-    responses = [Running(x[:-LAST].tolist(), None) for x in sequences]
-    logprobs = []  # [3] for each of the LAST tokens
+    responses = [Running(x[:-LAST].tolist(), generator=None) for x in sequences]
+    logprobs = []  # [3] for each token so far
 
     def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        token = tokens[:, len(logprobs)]
+        t = len(logprobs)
+        token = tokens[:, t]
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 

@@ -24,14 +24,14 @@ from policy import TokenOutputs
 DAPO_CLIP = (0.2, 0.28)
 
 
-def dapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """DAPO's surrogate (Sec. 2), used by most methods, with the clip range in `flags`: [n]."""
+def dapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
+    """DAPO's surrogate (Sec. 2), used by most methods, with the clip range in `cfg`: [n]."""
     return clipped_surrogate(
-        logprob, tokens.logprob, tokens.advantage, flags.clip_low, flags.clip_high
+        logprob, tokens.old_logprob, tokens.advantage, cfg.clip_low, cfg.clip_high
     )
 
 
-def ones(tokens: TokenBatch, flags) -> torch.Tensor:
+def ones(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ = 1: every token counts equally (Eq. 13)."""
     return torch.ones_like(tokens.advantage)
 
@@ -40,31 +40,33 @@ def ones(tokens: TokenBatch, flags) -> torch.Tensor:
 class Method:
     """One method, as its differences from DAPO, which is `Method()`.
 
-    `flags` is a config.Config, `tokens` a batch.TokenBatch.
+    `cfg` is a config.Config, `tokens` a batch.TokenBatch.
     """
 
-    # (tokens, flags) -> ρ [N] >= 0, called once per rollout batch with all N tokens. ρ has mean 1,
-    # so methods are comparable at the same learning rate (an exception: DelTA's no_norm).
+    # (tokens, v, cfg) -> ρ [N] >= 0, called once per rollout batch with all N tokens. v: what
+    # `features` kept, or None. cfg.seed is the step's, for random weights. ρ has mean 1 (DelTA's
+    # no_norm has not; the rules by p are within 2 % of it): methods share a learning rate.
     weights: Callable[..., torch.Tensor] = ones
 
-    # (log π_θ [n], tokens, flags) -> [n], each token's term in the objective to maximise, for the n
+    # (log π_θ [n], tokens, cfg) -> [n], each token's term in the objective to maximise, for the n
     # tokens of a micro-batch; the loop multiplies it by ρ. It is called again for clip_fraction.
     surrogate: Callable[..., torch.Tensor] = dapo_surrogate
 
     # The defaults of --clip-low and --clip-high. None: both are refused, as there is no clip.
     clip_range: tuple[float, float] | None = DAPO_CLIP
 
-    # (outputs, head) -> [n, F], computed from the hidden states at θ_old and passed to `weights` as
-    # tokens.features. outputs is a policy.TokenOutputs with hidden [n, H] in float32; head() is the
-    # LM head divided by the temperature, W [V, H]: logits = hidden @ W.T. Each rank holds the rows
-    # of its own responses; `features @ x` and infra.rows.per_row return results for all N.
+    # (outputs, head) -> v [n, F], computed from the hidden states at θ_old and passed to `weights`.
+    # outputs is a policy.TokenOutputs with hidden [n, H] in float32. head() returns the LM head
+    # divided by the temperature, W [V, H]: logits = hidden @ W.T; it is gathered at the first call.
+    # Each rank holds the rows of its own responses (infra.rows.Rows); `v @ x` and
+    # infra.rows.per_row return results for all N.
     features: Callable[..., torch.Tensor] | None = None
 
 
 # ---- GRPO and forking tokens ---------------------------------------------------------------------
 
 
-def by_response(tokens: TokenBatch, flags) -> torch.Tensor:
+def by_response(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO).
 
     Departures: ρ has mean 1 over the rollout batch, not over each mini-batch. The paper names only
@@ -75,13 +77,13 @@ def by_response(tokens: TokenBatch, flags) -> torch.Tensor:
     return weight.repeat_interleave(tokens.length)
 
 
-def forking_tokens(tokens: TokenBatch, flags) -> torch.Tensor:
+def forking_tokens(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14).
 
     Departure: divides by the number of selected tokens in the rollout batch, as the official code
     does; the paper's formula divides by all tokens, which makes the loss five times smaller.
     """
-    return top_share(tokens.entropy, 0.2, tokens.seed)
+    return top_share(tokens.entropy, 0.2, cfg.seed)
 
 
 def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
@@ -94,19 +96,19 @@ def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
     shuffled = shuffled.to(values.device)
     order = values[shuffled].argsort(descending=True, stable=True)
     weights = torch.zeros_like(values)
-    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # n is 0 if N is 0
+    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # N may be 0: no advantage
     return weights
 
 
 # ---- SAPO ----------------------------------------------------------------------------------------
 
 
-def sapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def sapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """A (4/τ) σ(τ (r - 1)), τ = 1.0 where A > 0, else 1.05 (App. J).
 
     A soft gate replaces the clip: its slope in r is A at r = 1 and decays on both sides.
     """
-    ratio = likelihood_ratio(logprob, tokens.logprob)  # r
+    ratio = likelihood_ratio(logprob, tokens.old_logprob)  # r
     tau = torch.where(tokens.advantage > 0, 1.0, 1.05)
     return tokens.advantage * 4 / tau * torch.sigmoid(tau * (ratio - 1))
 
@@ -120,15 +122,15 @@ FIPO_SAFETY = 10  # the log-ratio counts as 0 if r is above this
 FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 
 
-def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
+def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
     f depends on θ, so it stands here and not in `weights`. It is not normalised, as in the released
     code. Departure: that code drops a response with more than one dual-clipped token; the paper's
     objective and this code keep it.
     """
-    f = fipo_weights(logprob.detach(), tokens.logprob, tokens.length)
-    return f * dapo_surrogate(logprob, tokens, flags)
+    f = fipo_weights(logprob.detach(), tokens.old_logprob, tokens.length)
+    return f * dapo_surrogate(logprob, tokens, cfg)
 
 
 def fipo_weights(
@@ -142,6 +144,7 @@ def fipo_weights(
     log_ratio = (logprob - old_logprob).clamp(-20, 20)
     future = torch.where(log_ratio.exp() <= FIPO_SAFETY, log_ratio, 0.0)
     responses = torch.arange(len(length), device=future.device)
+    # With output_size known, the host does not wait for the GPU.
     response = responses.repeat_interleave(length, output_size=len(future))  # [n]
 
     # F_t = log r_t + decay F_{t+1}, by doubling: future[t] is the discounted sum over the next
@@ -162,10 +165,9 @@ def row_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return token_gradient_proxy(outputs.hidden, outputs.logprob)
 
 
-def delta_weights(tokens: TokenBatch, flags, steps: Steps = PAPER) -> torch.Tensor:
+def delta_weights(tokens: TokenBatch, v, cfg, steps: Steps = PAPER) -> torch.Tensor:
     """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations replace some of the steps."""
-    bounds = (flags.lam_min, flags.lam_max)
-    return delta_coefficients(tokens.features, tokens.advantage, flags.K, *bounds, steps)
+    return delta_coefficients(v, tokens.advantage, cfg.K, cfg.lam_min, cfg.lam_max, steps)
 
 
 PAPER_METHODS = {
@@ -178,62 +180,12 @@ PAPER_METHODS = {
 }
 
 
-def checked_weights(method: Method, tokens: TokenBatch, flags) -> torch.Tensor:
+def checked_weights(method: Method, tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """The weights ρ [N] of `method`. Raises UserError unless they are N finite numbers >= 0."""
-    weights = method.weights(tokens, flags)
-    if weights.shape != tokens.logprob.shape or not (weights.isfinite() & (weights >= 0)).all():
+    weights = method.weights(tokens, v, cfg)
+    if weights.shape != tokens.token.shape or not (weights.isfinite() & (weights >= 0)).all():
         raise UserError(
-            f"--method {flags.method} must give one finite weight >= 0 for each of "
-            f"{len(tokens.logprob)} tokens: a negative one moves its token to the other side"
+            f"--method {cfg.method} must give one finite weight >= 0 for each of "
+            f"{len(tokens)} tokens: a negative one moves its token to the other side"
         )
     return weights
-
-
-def is_clipped(method: Method, logprob: torch.Tensor, tokens: TokenBatch, flags) -> torch.Tensor:
-    """The tokens with an advantage to which the surrogate gives no gradient: bool [n]."""
-    point = logprob.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(method.surrogate(point, tokens, flags).sum(), point)
-    return (slope == 0) & (tokens.advantage != 0)
-
-
-def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, flags) -> dict:
-    """What a method's weights ρ [N] single out: metrics that docs/running.md explains.
-
-    A number that is not defined (an empty side, equal weights, no range) is left out.
-    """
-    metrics = {
-        "lambda_mean": float(weight.mean()),
-        "lambda_std": float(weight.std()),
-        "lambda_above_one": float((weight > 1).float().mean()),
-    }
-    surprise = -torch.expm1(tokens.logprob)  # 1 - p
-    mass = tokens.advantage.abs()  # |A|
-    for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
-        if not side.any():
-            continue
-        metrics[f"surprise_{name}"] = float(surprise[side].mean())
-        metrics[f"lambda_{name}"] = float(weight[side].mean())
-        metrics[f"mass_{name}"] = float((weight * mass)[side].sum() / mass.sum())
-        metrics[f"lambda_corr_{name}"] = correlation(weight[side], surprise[side])
-
-    own = tokens.advantage != 0
-    if not own.any():
-        return metrics
-    bounds = flags.lam_min, flags.lam_max
-    scalar = delta_coefficients(surprise[:, None], tokens.advantage, flags.K, *bounds)
-    metrics["lambda_scalar"] = correlation(weight[own], scalar[own])
-    has_range = flags.method == "delta" and flags.delta_variant != "no_range_map"
-    if has_range and weight.min() > 0 and flags.lam_min < flags.lam_max:
-        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
-        lam = weight[own] * (flags.lam_min / weight.min())
-        alpha = (lam - flags.lam_min) / (flags.lam_max - flags.lam_min)
-        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
-    return {name: number for name, number in metrics.items() if number is not None}
-
-
-def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
-    """Pearson's, of two [n]; None if one of them is constant up to rounding."""
-    pair = torch.stack([x, y]).double()  # [2, n]
-    if not (pair.std(dim=1, correction=0) > 1e-9).all():
-        return None
-    return float(pair.corrcoef()[0, 1])

@@ -1,4 +1,4 @@
-"""The whole algorithm on one page: trains the toy with DelTA on one device, in about two minutes.
+"""The whole algorithm in one file: trains the toy with DelTA on one device, in about two minutes.
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
     accuracy 0.305, greedy 0.182
@@ -6,20 +6,20 @@
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
 
 This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
-7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems,
-rewards the right ones with 1 and turns rewards into advantages A: those of a response compared with
-the others of its problem. The update raises the probability of tokens with A > 0 and lowers the
-others'. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from
-0.8 (also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to
-the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K
-times. weight+ and weight- are the mean weights of the two sides.
+7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems and
+rewards the right ones with 1. A response's advantage A is its reward, compared with the rewards of
+the other responses to its problem. The update raises the probability of tokens with A > 0 and
+lowers it where A < 0. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a
+weight λ from 0.8 (also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient
+is closer to the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are
+refined K times. weight+ and weight- are the mean weights of the two sides.
 
 The last line of this output shows each word with its weight. The weights tell sure words, such as
 `Then` and all copies, from unsure ones, which are results. On average, where A > 0 sure words get
 the larger weight, where A < 0 unsure ones do. A single response can differ, as above: its result
 `0` has the largest. Real text is alike (docs/results/real.md).
 
-This page is the specification of train.py: with the same seed both have, up to rounding, the same
+This file is the specification of train.py: with the same seed both have, up to rounding, the same
 responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
 (tests/test_minimal.py). train.py adds other models, data, methods, many GPUs and checkpoints.
 
@@ -46,11 +46,12 @@ LEARNING_RATE = 1e-4  # (1e-6)
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the same)
-SEED_STRIDE = 1_000_003  # spreads the seeds of a run's random numbers, as in train.py
+SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train the toy, and print a line per step. Returns the metrics of each step."""
+    # Without a usage line an error is one line.
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage=argparse.SUPPRESS)
     methods = ["delta", "dapo"]
     parser.add_argument("--method", choices=methods, default="delta", help="the token weights")
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     print_accuracy(lm, tokenizer, held_out, flags.seed)
     metrics = []
     for step in range(1, flags.steps + 1):
-        first = PROMPTS * (step - 1) % len(order)
+        first = (PROMPTS * (step - 1)) % len(order)
         chosen = order[first : first + PROMPTS]  # indices of problems
         rollouts = sample(lm, tokenizer, problems, chosen, GROUP_SIZE, flags.seed, step)
         line, advantage, weight = train_step(lm, optimizer, rollouts, flags.method, flags.K)
@@ -145,11 +146,9 @@ def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Ro
     prompts = torch.tensor(tokenizer([x["problem"] for x in repeated]).input_ids)  # [B, P]
     P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
 
-    # Each response has its own generator of random numbers (end of file). `fixed_draws` makes
-    # every other logit -inf, so `generate` takes the drawn token. A plain do_sample=True would be
-    # as good.
+    # Fixed draws instead of do_sample=True: all methods meet the same ones (end of file).
     keys = [(seed, step, i, j) for i in chosen for j in range(G)]
-    processors = [] if greedy else [fixed_draws(keys, P)]  # [] takes the likeliest token
+    processors = [] if greedy else [fixed_draws(keys, P)]  # without one: the likeliest token
     ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
 
     is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
@@ -202,15 +201,15 @@ def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
         return torch.ones_like(logprob)  # with one empty side there is nothing to separate
 
     v = token_gradient_proxy(hidden, logprob)
-    delta = margins(v, A, *centroids(v, A))  # Δ⁽⁰⁾
-    gamma = temperatures(delta, A)  # γ⁽⁰⁾
+    margin = margins(v, A, *centroids(v, A))  # Δ⁽⁰⁾
+    gamma = temperatures(margin, A)  # γ⁽⁰⁾
     for _ in range(K):
-        alpha = torch.sigmoid(delta / gamma)  # α⁽ᵏ⁾ (Eq. 6)
+        alpha = torch.sigmoid(margin / gamma)  # α⁽ᵏ⁾ (Eq. 6)
         # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H). The first refinement spreads the toy's
-        # margins some 6 times wider. γ does not follow: with K = 1 scores are more extreme.
-        gamma = temperatures(delta, A)
-        delta = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
-    alpha = torch.sigmoid(delta / gamma)  # α*
+        # margins some 6 times wider, but γ⁽¹⁾ = γ⁽⁰⁾. So K = 1 has more extreme scores than K = 0.
+        gamma = temperatures(margin, A)
+        margin = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
+    alpha = torch.sigmoid(margin / gamma)  # α*
     lam = torch.where(A == 0, LAM_MIN, LAM_MIN + (LAM_MAX - LAM_MIN) * alpha)  # λ
     return lam / lam.mean()  # λ̄ = λ N / Z with Z = Σ λ (Eq. 8)
 
@@ -234,9 +233,9 @@ def margins(v, A, mu_pos, mu_neg) -> torch.Tensor:
     return A.sign() * margin_pos  # A > 0: ‖v-μ₋‖² - ‖v-μ₊‖²; swapped for A < 0
 
 
-def temperatures(delta, A) -> torch.Tensor:
+def temperatures(margin, A) -> torch.Tensor:
     """γ [N]: the standard deviation of Δ over the tokens of the token's side (App. H)."""
-    gamma_pos, gamma_neg = delta[A > 0].std(correction=0), delta[A < 0].std(correction=0)
+    gamma_pos, gamma_neg = margin[A > 0].std(correction=0), margin[A < 0].std(correction=0)
     return torch.where(A > 0, gamma_pos, gamma_neg).clamp(min=1e-6)
 
 
@@ -280,7 +279,8 @@ def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     length = rollouts.is_token.sum(dim=1)  # [B]
     first = length.cumsum(dim=0) - length  # [B] the index of each first token among the N
     i = advantage[first].abs().argmax()
-    ids = rollouts.ids[i, -rollouts.is_token.shape[1] :][: length[i]]
+    P = rollouts.ids.shape[1] - rollouts.is_token.shape[1]
+    ids = rollouts.ids[i, P:][rollouts.is_token[i]]
     words = [word.strip() or "newline" for word in tokenizer.batch_decode(ids[:, None])]
     rho = weight[first[i] : first[i] + length[i]].tolist()
     text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))

@@ -27,7 +27,7 @@ from infra.rows import Rows
 # A block of logits in a pass; three such tensors exist at once. A GPU's blocks are large, because
 # each block also reads the head's weights and adds to their gradient.
 LOGIT_BLOCK = 2**26  # logits, on the CPU
-BLOCK_SHARE = 1 / 75  # of a GPU's memory: 80 GB / 75 / 4 bytes = 2^28 logits
+BLOCK_SHARE = 1 / 75  # of a GPU's memory: of 80 GB 2^28 logits; larger blocks were no faster
 
 
 class TokenOutputs(NamedTuple):
@@ -35,7 +35,7 @@ class TokenOutputs(NamedTuple):
 
     logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
     entropy: torch.Tensor | None  # [n] float32, -Σ_y p(y) log p(y), nats; None with gradients
-    mean_p: torch.Tensor | None  # [n] float32, Σ_y p(y)² = E[p(y)]; None with gradients
+    sum_p2: torch.Tensor | None  # [n] float32, Σ_y p(y)²; None with gradients
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
 
@@ -43,14 +43,16 @@ class TokenOutputs(NamedTuple):
 class Policy(torch.nn.Module):
     """A causal language model `lm`, with the temperature for sampling and log-probabilities.
 
-    unsharded_lm: the same modules without shards or hooks; None if `lm` is not sharded.
+    loading.load_policy shards the Policy itself as FSDP's root, so inside `forward` the head's
+    parameters are full tensors. unsharded_lm: the same modules without shards or hooks; None if
+    `lm` is not sharded.
     """
 
     def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, unsharded_lm=None):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # A list, so that its parameters are not registered as the policy's.
+        # A list, so that its parameters are not the policy's: `unsharded` says what it is for.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
@@ -60,12 +62,15 @@ class Policy(torch.nn.Module):
         hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
 
         # Converted here, not per block, so autograd sums the blocks' gradients in float32.
-        head = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W and any b
+        head_parameters = [x.float() for x in self.lm.get_output_embeddings().parameters()]
         parts = []
         size = max(1, logit_block(ids.device) // self.lm.config.vocab_size)
         for block in zip(hidden.split(size), token.split(size), strict=True):
-            # The backward pass computes each block's logits again.
-            parts.append(checkpoint(self.block_outputs, *block, *head, use_reentrant=False))
+            # The backward pass computes each block's logits again. A rank with n = 0 has one empty
+            # block: its passes run, and its gradients are 0.
+            parts.append(
+                checkpoint(self.block_outputs, *block, *head_parameters, use_reentrant=False)
+            )
         columns = zip(*parts, strict=True)
         joined = [None if column[0] is None else torch.cat(column) for column in columns]
         return TokenOutputs(*joined, hidden.detach(), token)
@@ -73,9 +78,10 @@ class Policy(torch.nn.Module):
     def block_outputs(
         self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """(log p of `token`, entropy, mean_p), [m] each: hidden [m, H], token [m], head W and b."""
+        """(log p of `token`, entropy, Σ p²), [m] each: hidden [m, H], token [m], head W and b."""
         logits = float32_linear(hidden, *head)  # [m, V]
         scale, cap = scale_and_cap(self.lm.config)
+        # The model's logits are scale W h, or cap tanh(scale W h / cap); then the temperature.
         if cap is not None:
             logits = cap * torch.tanh(logits * (scale / cap))
             scale = 1.0
@@ -110,7 +116,7 @@ class Policy(torch.nn.Module):
             yield lm
         finally:
             for module in shards:
-                module.reshard()
+                module.reshard()  # frees the memory that `lm`'s tensors share
 
     @contextmanager
     def sampler(self) -> Iterator[torch.nn.Module]:
@@ -159,8 +165,8 @@ def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
     scale, cap = scale_and_cap(lm.config)
     if head.bias is not None or cap is not None:
         raise UserError(
-            "--proxy topk and exact need logits W h, but the head has a bias or a soft cap: "
-            "use --proxy lm_head, centred or scalar"
+            "--proxy topk and exact_gradient need logits W h, but the head has a bias or a soft "
+            "cap: use --proxy row, centred or scalar"
         )
     return full_tensor(head.weight.detach()) * (scale / temperature)
 
@@ -170,7 +176,7 @@ def float32_linear(
 ) -> torch.Tensor:
     """W h + b in float32: [..., H] -> [..., V]. In bfloat16 log p would err by 0.06 nats."""
     if hidden.is_cuda and hidden.dtype != torch.float32:
-        logits = Product.apply(hidden.flatten(0, -2), weight).unflatten(0, hidden.shape[:-1])
+        logits = Float32Product.apply(hidden.flatten(0, -2), weight).unflatten(0, hidden.shape[:-1])
         return logits if bias is None else logits + bias
     return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
 
@@ -186,14 +192,14 @@ def give_float32_head(lm: torch.nn.Module) -> None:
         return float32_linear(hidden, head.weight, head.bias)
 
     head = lm.get_output_embeddings()
-    head.forward = partial(forward, head)  # a partial: deepcopy rebinds its head
+    head.forward = partial(forward, head)  # not a closure: deepcopy points it at the copied head
     if head.weight.is_cuda or head.weight.dtype == torch.float32:
         return
     for name, parameter in list(head.named_parameters()):
         setattr(head, name, torch.nn.Parameter(parameter.detach().float(), requires_grad=False))
 
 
-class Product(torch.autograd.Function):
+class Float32Product(torch.autograd.Function):
     """h W.T in float32 from factors in h's dtype: h [n, H], W [V, H] in any dtype. CUDA only.
 
     A Function, so that the gradient of W is in float32 too.
@@ -217,8 +223,8 @@ class Product(torch.autograd.Function):
 def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     """features(outputs, head) [n, F], computed in float32 and kept in the dtype of the model's h.
 
-    In bfloat16 h has 8 significant bits, and so has each v: in float32 the rows of a batch would
-    take twice the memory. One number per token, F = 1, stays in float32.
+    In bfloat16 h has 8 significant bits, so v is no more accurate, and in float32 the rows of a
+    batch would take twice the memory. One number per token, F = 1, stays in float32.
     """
     v = features(outputs._replace(hidden=outputs.hidden.float()), head)
     return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
@@ -228,24 +234,25 @@ def kept_features(features: Callable, outputs: TokenOutputs, head: Callable) -> 
 def old_log_probabilities(
     policy: Policy, plan: list[MiniBatch], features: Callable | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
-    """One pass at θ_old over the rollout batch: (log π_old [N], entropy [N], Rows [N, F] or None).
+    """One pass at θ_old over the rollout batch: (log π_old [N], entropy [N], v or None).
 
-    Each rank runs its own micro-batches, and all get the numbers of all tokens. features(outputs,
-    head) [n, F] stay where they are computed, so that DelTA needs no further pass (App. L.1).
+    Each rank runs its own micro-batches, and all get the numbers of all tokens. The rows
+    v = features(outputs, head) [n, F] stay where they are computed: DelTA needs no further pass
+    (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
-    micro_batches = [x for part in plan for x in part.with_gradient + part.without_gradient]
-    numbers = torch.zeros(2, N, device=this_device())  # log π_old, entropy
-    rows = Rows(N) if features else None
+    micro_batches = [micro for mini_batch in plan for micro in mini_batch.micro_batches]
+    both = torch.zeros(2, N, device=this_device())  # log π_old, entropy
+    v = Rows(N) if features else None
     # Gathered at most once, if `features` calls it.
     head = cache(partial(scaled_head, policy.lm, policy.temperature))
     progress = Progress("old log p", sum(len(micro.token_index) for micro in micro_batches))
     for micro in micro_batches:
-        out = policy(micro.ids, micro.mask)
-        numbers[:, micro.token_index] = torch.stack([out.logprob, out.entropy])
+        outputs = policy(micro.ids, micro.mask)
+        both[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
         if features:
-            rows.add(micro.token_index, kept_features(features, out, head))
+            v.add(micro.token_index, kept_features(features, outputs, head))
         progress.update(len(micro.token_index))
     progress.close()
-    logprob, entropy = sum_over_ranks(numbers)  # those of other ranks' tokens are 0
-    return logprob, entropy, rows
+    old_logprob, entropy = sum_over_ranks(both)  # those of other ranks' tokens are 0
+    return old_logprob, entropy, v

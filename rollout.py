@@ -17,13 +17,12 @@ Shapes: B responses, R in flight, V vocabulary size, G group size.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from batch import Rollout
+from batch import Response
 from infra import sampler
 from infra.errors import Interrupted
 from infra.progress import Progress
@@ -31,8 +30,8 @@ from infra.ranks import shared_by_ranks
 from infra.sampler import Running, cache_capacity, next_tokens, schedule
 from infra.tokens import end_tokens, text_decoder
 
-# The seeds of a run's other streams: SEED_STRIDE * seed - epoch for the order of the problems, and
-# SEED_STRIDE * seed + step for random token weights.
+# A run's other seeds: SEED_STRIDE * seed - epoch shuffles the problems of an epoch, and
+# SEED_STRIDE * seed + step draws a step's random token weights. Runs of fewer steps share none.
 SEED_STRIDE = 1_000_003
 
 
@@ -97,7 +96,7 @@ class InverseCDF(LogitsProcessor):
         return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
 
 
-def random_numbers(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
+def generator_of(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
     """The generator of a response's uniform draws in [0, 1).
 
     stream: the step, or evaluate.py's hash of a benchmark's name. sample: the response's number
@@ -132,46 +131,51 @@ def rollout(
     sampling: Sampling,
     step: int = 0,
     stop: Callable[[], bool] | None = None,
-    sample_numbers: Counter | None = None,
-) -> list[Rollout]:
+    earlier: list[int] = (),
+) -> list[Response]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
     Ranks share the sampling, and every rank returns all B responses.
     lm: a Hugging Face model, or the engine that --engine selects.
     prompts: token ids. problem_ids: non-negative integers that identify their problems.
-    sample_numbers: the next sample number of each problem, which each call advances; a repeated
-    problem gets new responses, in this call and in others that share the counter.
-    Raises what `generate` raises, on all ranks.
+    earlier: the ids of groups that this step has sampled before. A repeated problem gets new
+    responses, in this call and after earlier ones.
+    Raises what `sample_responses` raises, on all ranks.
     """
-    number = Counter() if sample_numbers is None else sample_numbers
-    responses = []
+    groups = Counter(earlier)  # problem -> its groups so far
+    waiting = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
-        for _ in range(group_size):
-            numbers = random_numbers(sampling.seed, step, problem, number[problem])
-            responses.append(Running(prompt, numbers))
-            number[problem] += 1
+        for i in range(group_size):
+            sample = groups[problem] * group_size + i
+            draws = generator_of(sampling.seed, step, problem, sample)
+            waiting.append(Running(prompt, draws))
+        groups[problem] += 1
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer)
-    engine_sample = partial(generate, lm) if isinstance(lm, torch.nn.Module) else lm.sample
 
-    def finish_share(mine: list[Running]) -> list[Rollout]:
-        done = {}
-        for response in engine_sample(mine, ends, sampling, stop):
-            prompt, (tokens, logprob) = response.prompt, response.result()
-            truncated = tokens[-1] not in ends
-            done[response] = Rollout(prompt, tokens, logprob, text(prompt, tokens), truncated)
-        return [done[response] for response in mine]
+    def sample_share(share: list[Running]) -> list[Response]:
+        sampled = {}
+        for running in sample_responses(lm, share, ends, sampling, stop):
+            sampled[running] = finished(running, ends, text)
+        return [sampled[running] for running in share]
 
     # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
     # whole group would keep the others waiting.
-    return shared_by_ranks(responses, finish_share)
+    return shared_by_ranks(waiting, sample_share)
+
+
+def finished(running: Running, ends: list[int], text: Callable) -> Response:
+    """The response that `running` has become. text: a tokens.text_decoder."""
+    tokens, logprob = running.result()
+    truncated = bool(tokens[-1] not in ends)
+    return Response(running.prompt, tokens, logprob, text(running.prompt, tokens), truncated)
 
 
 # ---- the sampler ---------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def generate(
+def sample_responses(
     lm,
     responses: list[Running],
     ends: list[int],
@@ -183,19 +187,24 @@ def generate(
     Yields each response soon after it has finished. Hugging Face `generate` runs in chunks of CHUNK
     tokens. Between chunks, waiting responses replace finished ones in the batch and cache, so a
     long response does not delay the others.
+    lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
     Raises FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
     """
+    if not isinstance(lm, torch.nn.Module):
+        yield from lm.sample(responses, ends, sampling, stop)
+        return
     limit = min(sampling.in_flight, len(responses))
-    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns; top-p needs memory too
+    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     waiting, running = list(responses), []
     with Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:
-            running = schedule(running, waiting, limit, capacity)  # takes from `waiting`
+            running, waiting = schedule(running, waiting, limit, capacity)
 
             # The next tokens of the R responses in flight, [R, up to count], and their log p.
-            longest = max(sampling.max_new_tokens - response.count_new for response in running)
-            count = min(sampler.CHUNK, longest)
-            uniforms = np.stack([response.numbers.random(count) for response in running])
+            remaining = max(sampling.max_new_tokens - response.count_new for response in running)
+            count = min(sampler.CHUNK, remaining)
+            # A response that goes on has used all its draws, so chunks change none.
+            uniforms = np.stack([response.generator.random(count) for response in running])
             choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
             new_tokens = next_tokens(lm, running, choose, count, ends)
             if not choose.finite:

@@ -14,7 +14,7 @@ Shapes: B responses of this rank, T tokens in the longest of them, n tokens of t
 of all ranks, H hidden size.
 """
 
-from dataclasses import fields, replace
+import dataclasses
 from functools import partial
 
 import torch
@@ -26,7 +26,7 @@ from trl.trainer.utils import add_fused_lm_head
 from batch import TokenBatch
 from config import METHODS, Config, check_flags, selected_method
 from infra.errors import UserError, one_line_endings
-from infra.flags import Parser
+from infra.flags import Parser, flags_of_methods
 from infra.problems import cell_text, short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
@@ -41,16 +41,16 @@ OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's
 class WeightedTrainer(GRPOTrainer):
     """TRL's trainer with the advantages ρ A: [B, T] on a rank with B responses."""
 
-    def __init__(self, *arguments, weights: Config, **named):
-        self.method = selected_method(weights)
+    def __init__(self, *arguments, cfg: Config, **named):
+        self.method = selected_method(cfg)
         if self.method.surrogate is not dapo_surrogate:
-            raise UserError(f"--method {weights.method} needs a loss of its own: use train.py")
-        if weights.delta_variant == "fixed_gamma":
+            raise UserError(f"--method {cfg.method} needs a loss of its own: use train.py")
+        if cfg.delta_variant == "fixed_gamma":
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
-        if weights.method == "dr_grpo":
+        if cfg.method == "dr_grpo":
             raise UserError("--method dr_grpo needs rewards: use TRL's --scale_rewards none")
         super().__init__(*arguments, **named)
-        self.weights = replace(weights, group_size=self.num_generations)
+        self.cfg = dataclasses.replace(cfg, group_size=self.num_generations)
         add_head(self)
         end_like_train(self)
 
@@ -67,16 +67,16 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError("--dataset_name has images: the weights are computed from text alone")
         mask = (batch["completion_mask"] * batch.get("tool_mask", 1)).bool()  # [B, T]
         outputs = TokenOutputs(**token_outputs(self, batch, mask))  # n tokens, by one more pass
-        index, fields = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks
-        features = None
+        index, tokens = on_all_ranks(self, batch, mask, outputs)  # [n], and N tokens of all ranks
+        v = None
         if self.method.features:
             head = partial(scaled_head, self.model, self.temperature)
-            features = Rows(len(fields["token"]))
-            features.add(index, kept_features(self.method.features, outputs, head))
-        seed = self.args.seed + self.state.global_step
-        tokens = TokenBatch(**fields, problems=[], seed=seed, features=features)
+            v = Rows(len(tokens))
+            v.add(index, kept_features(self.method.features, outputs, head))
+        # As in train.py, each step has its own random weights.
+        of_step = dataclasses.replace(self.cfg, seed=self.args.seed + self.state.global_step)
         rho = torch.zeros(mask.shape, device=mask.device)
-        rho[mask] = checked_weights(self.method, tokens, self.weights)[index]
+        rho[mask] = checked_weights(self.method, tokens, v, of_step)[index]
         batch["advantages"] = rho * batch["advantages"][:, None]
         return batch
 
@@ -119,31 +119,36 @@ def token_outputs(trainer, batch: dict, mask: torch.Tensor) -> dict[str, torch.T
     T, size = mask.shape[1], trainer.args.per_device_train_batch_size
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     seen = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    outputs = []  # of the body and of the whole model, for each micro-batch in turn
+    bodies, heads = [], []  # outputs of the body and of the whole model, for each micro-batch
 
-    def keep(module, arguments, output):
-        outputs.append(output)
+    def keep_body(module, arguments, output):
+        bodies.append(output)
 
-    modules = (trainer.model.get_decoder(), trainer.model)
-    hooks = [module.register_forward_hook(keep) for module in modules]
+    def keep_head(module, arguments, output):
+        heads.append(output)
+
+    hooks = [
+        trainer.model.get_decoder().register_forward_hook(keep_body),
+        trainer.model.register_forward_hook(keep_head),
+    ]
     trainer._get_per_token_logps_and_entropies(trainer.model, ids, seen, T, size)
     for hook in hooks:
         hook.remove()
 
-    body, heads = outputs[::2], outputs[1::2]
-    hidden = torch.cat([out.last_hidden_state[:, -T - 1 : -1] for out in body])
-    of_head = {name: torch.cat([out[name][:, -T:] for out in heads])[mask] for name in OUTPUTS}
+    # The state before a token predicts it. The head's outputs are shifted already.
+    hidden = torch.cat([body.last_hidden_state[:, -T - 1 : -1] for body in bodies])
+    of_head = {name: torch.cat([head[name][:, -T:] for head in heads])[mask] for name in OUTPUTS}
     return {
         "logprob": of_head["log_probs"].float(),
         "entropy": of_head["entropy"].float(),
-        "mean_p": of_head["log_sum_sq_probs"].float().exp(),
+        "sum_p2": of_head["log_sum_sq_probs"].float().exp(),
         "hidden": hidden[mask],
         "token": batch["completion_ids"][mask],
     }
 
 
-def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs) -> tuple:
-    """(indices of this rank's tokens [n] among the N, the fields of a TokenBatch of all ranks).
+def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs) -> tuple:
+    """(indices of this rank's tokens [n] among the N, the TokenBatch of all ranks).
 
     Ranks hold equally many responses; a lower rank's come first. All ranks call this.
     """
@@ -152,14 +157,23 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs) -> tuple:
     first = trainer.accelerator.process_index * len(mask)  # this rank's first response
     index = length[:first].sum() + torch.arange(len(outputs.token), device=mask.device)
     advantage = gather(batch["advantages"])
-    fields = {"length": length, "advantage": advantage.repeat_interleave(length)}
-    fields["reward"] = torch.full_like(advantage, torch.nan)  # TRL does not return the rewards
-    for name in ("token", "logprob", "entropy"):
-        mine = getattr(outputs, name)
-        everyone = mine.new_zeros(int(length.sum()))
-        everyone[index] = mine
-        fields[name] = sum_over_ranks(everyone)  # other ranks' tokens are 0
-    return index, fields | {"sampler_logprob": fields["logprob"]}
+
+    def everyone(mine: torch.Tensor) -> torch.Tensor:
+        whole = mine.new_zeros(int(length.sum()))
+        whole[index] = mine
+        return sum_over_ranks(whole)  # other ranks' tokens are 0
+
+    old_logprob = everyone(outputs.logprob)
+    tokens = TokenBatch(
+        token=everyone(outputs.token),
+        length=length,
+        reward=torch.full_like(advantage, torch.nan),  # TRL does not return the rewards
+        advantage=advantage.repeat_interleave(length),
+        sampler_logprob=old_logprob,  # no method reads the sampler's
+        old_logprob=old_logprob,
+        entropy=everyone(outputs.entropy),
+    )
+    return index, tokens
 
 
 # ---- the program ---------------------------------------------------------------------------------
@@ -174,15 +188,16 @@ def right(completions, solution, **_):
 
 def main(argv: list[str] | None = None) -> None:
     """TRL's own script, with the trainer above."""
-    names = [option.name for option in fields(Config) if option.metadata["method"]] + ["method"]
+    names = ["method", *flags_of_methods(Config)]
     flags = Parser(Config, "trl_delta.py", __doc__, names=names)
     given, rest = flags.parse_known_args(argv)
-    weights = Config(**vars(given))
-    check_flags(weights, vars(given))
-    low, high = METHODS[weights.method].clip_range or DAPO_CLIP
+    cfg = Config(**vars(given))
+    check_flags(cfg, vars(given))
+    low, high = METHODS[cfg.method].clip_range or DAPO_CLIP
     parser = grpo.make_parser()
     parser.set_defaults(epsilon=low, epsilon_high=high, delta=10.0)  # 10: grpo.py's dual clip
-    trl.GRPOTrainer = partial(WeightedTrainer, weights=weights)
+    # TRL's script looks the name up when it runs, so it gets the trainer above.
+    trl.GRPOTrainer = partial(WeightedTrainer, cfg=cfg)
     grpo.main(*parser.parse_args_and_config(rest))
 
 

@@ -1,4 +1,4 @@
-r"""The reward of RLVR (App. I): find a response's final answer and decide whether it is right.
+r"""The reward of RLVR (App. I): answers/ finds the final answer and decides whether it is right.
 
 Departures from the paper: it grades with math-verify (sympy), while nothing is solved symbolically
 here, so no answer can hang the grader; and its run script adds a length penalty

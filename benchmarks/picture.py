@@ -3,9 +3,10 @@
     python -m benchmarks.picture RUN ...     # RUN/tokens.png, for each RUN
 
 RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
-a step and a problem and differ in their reward. Both have one scale, whose middle is 1, the weight
-of every token in DAPO. On the toy a frame marks the tokens that decided the reward. The font has no
-Chinese and no emojis: benchmarks/samples.py shows them.
+a step and a problem and differ in their reward; their first lines are drawn. Beside them stands the
+weight of every token of that step's samples, against its probability p. The middle of the scale is
+1, the weight of every token in DAPO. On the toy a frame marks the tokens that decided the reward.
+The font has no Chinese and no emojis: benchmarks/samples.py shows them.
 """
 
 import re
@@ -24,10 +25,11 @@ from benchmarks.samples import COLOURS, limits, parser_of_runs, read_samples
 from infra.errors import UserError, one_line_endings
 
 WIDTH = 700  # of the picture in pixels, as it is shown; the file has twice as many
-PANEL = 340  # of a response, in such pixels
+PANEL = 440  # of a response, in such pixels
 SIZE = 11  # of the letters
 COLUMNS = int(PANEL / (0.62 * SIZE))  # a letter's width is 0.62 of its size
-LINES = 90  # of a response; the rest is left out
+LINES = 6  # of a response; the rest is left out
+SIDES = {"right": "#1b7837", "wrong": "#762a83"}  # green and purple: colour-blind readers see both
 
 
 def pair_of(samples: list[dict]) -> tuple[dict, dict]:
@@ -45,8 +47,10 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
-def place(tokens: list[str], columns: int) -> list[tuple[int, int, int, str]]:
-    """Parts of tokens on at most LINES lines: the token's index, column, line and visible text.
+def place(
+    tokens: list[str], columns: int, lines: float = np.inf
+) -> list[tuple[int, int, int, str]]:
+    """Parts of tokens on at most `lines` lines: the token's index, column, line and visible text.
 
     A line ends after a token's line breaks, and where the next part does not fit.
     """
@@ -57,7 +61,7 @@ def place(tokens: list[str], columns: int) -> list[tuple[int, int, int, str]]:
             text = visible(part)[:columns]
             if column + len(text) > columns:
                 column, line = 0, line + 1
-            if line == LINES:
+            if line == lines:
                 return placed
             placed.append((i, column, line, text))
             column += len(text)
@@ -74,9 +78,10 @@ def draw_tokens(
     framed: list[int],
     columns: int = 24,
     size: float = 14,
+    lines: float = np.inf,
 ) -> int:
     """Draw the tokens, one box each, and a frame around some. Returns how many are drawn."""
-    placed = place(tokens, columns)
+    placed = place(tokens, columns, lines)
     for i, column, line, text in placed:
         shape = ((column + 0.05, line - 0.44), len(text) - 0.1, 0.88)
         axes.add_patch(Rectangle(*shape, color=colours.to_rgba(weights[i]), lw=0))
@@ -91,17 +96,30 @@ def draw_tokens(
 
 
 def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
-    """Draw a response's tokens; those in sample["decisive"] have a frame."""
+    """Draw a response's first tokens; those in sample["decisive"] have a frame."""
     weights = np.array(sample["lambda"], dtype=float)  # NaN, where there is none, has no colour
     framed = sample.get("decisive", [])
-    drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, COLUMNS, SIZE)
-    verdict = "right" if sample["reward"] > 0 else "wrong"
-    if sample.get("truncated"):
-        verdict += ", cut off"
-    title = f"{verdict}, A = {sample['advantage']:+.2f}, mean weight {np.nanmean(weights):.2f}"
+    drawn = draw_tokens(axes, sample["tokens"], weights, colours, framed, COLUMNS, SIZE, LINES)
+    axes.set_ylim(LINES - 0.4, -0.7)
+    kind, moved = ("right", "up") if sample["reward"] > 0 else ("wrong", "down")
+    cut = ", cut off" if sample.get("truncated") else ""
+    title = f"{kind}{cut}: these tokens go {moved}, blue ones more"
     if drawn < len(weights):
-        title += f"\nfirst {drawn} of {len(weights)} tokens"
-    axes.set_title(title, size=11, loc="left", weight="bold")
+        title += f" (first {drawn} of {len(weights)})"
+    axes.set_title(title, size=SIZE, loc="left", weight="bold", color=SIDES[kind])
+
+
+def draw_weights(axes: Axes, samples: list[dict]) -> None:
+    """Draw the weight of each token against its probability p, in a colour for each side."""
+    for kind, sign in (("right", 1), ("wrong", -1)):
+        side = [sample for sample in samples if sign * sample["advantage"] > 0]
+        p = np.exp([x for sample in side for x in sample["logprob"]])
+        weights = np.array([x for sample in side for x in sample["lambda"]], dtype=float)
+        axes.scatter(p, weights, s=5, alpha=0.5, lw=0, color=SIDES[kind], label=kind)
+    axes.axhline(1, color="grey", lw=0.8, zorder=0)
+    axes.set(xlabel="probability p of the token", xlim=(-0.03, 1.03))
+    axes.set_title("weight against p", size=SIZE, loc="left", weight="bold")
+    axes.legend(frameon=False, markerscale=3, handletextpad=0.1, loc="best")
 
 
 def colours_of(reach: float) -> ScalarMappable:
@@ -119,30 +137,28 @@ def draw_scale(axes: Axes, colours: ScalarMappable, low: float, high: float, not
     axes.text(1.01, 0.5, f"≥ {high:.2f}", ha="left", va="center", transform=axes.transAxes)
 
 
-def draw(one: dict, other: dict, label: str, path: Path) -> None:
-    """Draw two responses side by side, with the problem above and the scale below."""
-    lines = max(place(sample["tokens"], COLUMNS)[-1][2] for sample in (one, other)) + 1
+def draw(one: dict, other: dict, samples: list[dict], path: Path) -> None:
+    """Draw two responses below their problem, the scale, and the weights of `samples` beside."""
     problem = " ".join(one["problem"].split())
-    head = textwrap.wrap(visible(problem), 118, max_lines=5, placeholder=" …")
-    head.append(f"({label}, step {one['step']})")
-
-    top, middle, bottom = 15 * len(head) + 40, 1.45 * SIZE * (lines + 0.3), 62  # pixels
-    height = top + middle + bottom
+    head = textwrap.wrap(visible(problem), 118, max_lines=4, placeholder=" …")
+    top, panel, bottom = 15 * len(head) + 34, 1.45 * SIZE * LINES, 62  # pixels
+    height = top + 2 * panel + 30 + bottom
     pixels = np.array([WIDTH, height, WIDTH, height])
     figure = Figure(figsize=pixels[:2] / 72, dpi=72)  # so that a point is a pixel
-    figure.text(8 / WIDTH, 1 - 8 / height, "\n".join(head), size=11, va="top", parse_math=False)
+    figure.text(8 / WIDTH, 1 - 8 / height, "\n".join(head), size=SIZE, va="top", parse_math=False)
 
     low, high = limits([one, other])
     colours = colours_of(max(1 - low, high - 1))
-    for x, sample in ((5, one), (WIDTH - PANEL - 5, other)):
-        axes = figure.add_axes(np.array([x, bottom, PANEL, middle]) / pixels)
+    for y, sample in ((bottom + panel + 30, one), (bottom, other)):
+        axes = figure.add_axes(np.array([5, y, PANEL, panel]) / pixels)
         draw_response(axes, sample, colours)
-        axes.set_ylim(lines - 0.4, -0.7)
-    note = "weight of the token in the loss"
+    note = "weight λ̄ = λ / mean λ of the token in the loss"
     if "decisive" in one:
         note += "; framed: it decided the reward"
-    scale = figure.add_axes(np.array([150, bottom - 22, WIDTH - 300, 12]) / pixels)
+    scale = figure.add_axes(np.array([80, bottom - 26, PANEL - 150, 12]) / pixels)
     draw_scale(scale, colours, low, high, note)
+    beside = [PANEL + 50, bottom - 14, WIDTH - PANEL - 60, 2 * panel + 44]
+    draw_weights(figure.add_axes(np.array(beside) / pixels), samples)
     figure.savefig(path, dpi=144)
 
 
@@ -151,7 +167,9 @@ def main(argv: list[str] | None = None) -> None:
     with one_line_endings("benchmarks.picture"):
         for folder in folders:
             run = read_samples(folder)
-            draw(*pair_of(run["samples"]), run["label"], folder / "tokens.png")
+            one, other = pair_of(run["samples"])
+            of_step = [sample for sample in run["samples"] if sample["step"] == one["step"]]
+            draw(one, other, of_step, folder / "tokens.png")
             print(f"saved as {folder}/tokens.png")
 
 

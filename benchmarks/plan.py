@@ -40,7 +40,7 @@ from infra.sampler import (
     SHARE_OF_FREE_MEMORY,
     TOP_P_DRAW_BYTES,
     empty_cache,
-    kept,
+    part_of,
     takes_cache,
 )
 from loading import decoder_layers
@@ -98,7 +98,7 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     cache = empty_cache(config)
     with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
-    of_layers = [kept(layer, 0, 1) for layer in cache.layers]  # for one response, one column
+    of_layers = [part_of(layer, 0, 1) for layer in cache.layers]  # for one response, one column
     layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
     heads = config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -32,11 +32,11 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 import train
 from benchmarks.tables import print_table
-from config import Config, parse_config, selected_method
+from config import Config, parse_config
 from infra.errors import Stop, UserError, one_line_endings
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
-from infra.progress import Stopwatch
+from infra.progress import Stopwatch, total_seconds
 from infra.ranks import computation_dtype, this_device
 from infra.sampler import left_padded
 from loading import decoder_layers
@@ -185,17 +185,19 @@ def of_train(cfg: Config) -> dict:
     """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
     run = train.prepare(cfg)
     run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
-    method = selected_method(cfg, run.state.memory)
 
     def step(length: int) -> dict:
         run.cfg = replace(run.cfg, max_new_tokens=length)
+        run.state.step += 1
+        watch = Stopwatch()
+        rollouts, run.state.position = train.sample(run, run.state.step, watch)
         if run.cfg.engine == "vllm":
-            watch = Stopwatch()
-            train.sample(run, 1, watch)
             return {"sampling": watch.stages["seconds_sampling"]}
-        train.train_step(run, method, run.state.step + 1)
-        seconds = run.state.metrics
-        return {x: seconds[f"seconds_{x}"] for x in STAGES} | {"step": seconds["seconds"]}
+        parts = run.policy, run.optimizer, run.method, rollouts, run.cfg, run.state.step
+        metrics, _, _ = train.train_step(*parts)
+        seconds = watch.seconds() | metrics
+        of_stages = {stage: seconds[f"seconds_{stage}"] for stage in STAGES}
+        return of_stages | {"step": total_seconds(seconds)}
 
     return of_second_step(cfg, step)
 

@@ -24,16 +24,17 @@ def flag(
     high: float = math.inf,
     method: str | None = None,
     free: bool = False,
+    renamed: dict[str, str] | None = None,
 ):
     """A dataclass field that is also a command-line flag.
 
     low, high: the smallest and the largest allowed value. above: an exclusive lower limit.
     method: the method that uses the flag, while other methods refuse it; None: all use it.
-    free: whether the flag may change when a run resumes.
+    free: whether the flag may change when a run resumes. renamed: old values and their new names.
     """
     limits = {"low": low, "above": above, "high": high}
     more = {"help": help, "choices": choices, "method": method, "free": free}
-    return field(default=default, metadata=limits | more)
+    return field(default=default, metadata=limits | more | {"renamed": renamed or {}})
 
 
 def spelled(name: str) -> str:
@@ -43,6 +44,8 @@ def spelled(name: str) -> str:
 
 def value_of(option: Field, text: str):
     """The value of a flag, from its text. Raises ArgumentTypeError if it is not allowed."""
+    if text in option.metadata["renamed"]:
+        raise ArgumentTypeError(f"{text} is now called {option.metadata['renamed'][text]}")
     if option.type is str:
         return text
     try:
@@ -52,11 +55,19 @@ def value_of(option: Field, text: str):
         raise ArgumentTypeError(f"{text} is not of type {option.type.__name__}") from None
 
     low, above, high = (option.metadata[limit] for limit in ("low", "above", "high"))
-    if not low <= value <= high or not above < value < math.inf:
+    is_inside = low <= value <= high and above < value
+    if not (is_inside and value < math.inf):
         least = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
     return value
+
+
+def value_options(option: Field) -> dict:
+    """What argparse is told about a flag's value. A switch is --name, --name True or False."""
+    if option.type is bool:
+        return {"nargs": "?", "const": True, "metavar": not option.default}
+    return {"metavar": ""}
 
 
 class Parser(ArgumentParser):
@@ -78,8 +89,7 @@ class Parser(ArgumentParser):
                 help = f"{option.metadata['method']}: {help}"
             if choices:
                 help += f": {', '.join(choices)}"
-            switch = option.type is bool  # --name, --name True or --name False
-            if option.default != "" and not switch:
+            if option.default != "" and option.type is not bool:
                 help += f" (default: {option.default})"
             self.add_argument(
                 spelled(option.name),
@@ -87,20 +97,22 @@ class Parser(ArgumentParser):
                 default=SUPPRESS,
                 choices=choices,
                 help=help.replace("%", "%%"),  # argparse would format it
-                nargs="?" if switch else None,
-                const=True if switch else None,
-                metavar=not option.default if switch else "",
+                **value_options(option),
             )
 
     def error(self, message):
         raise UserError(f"{message} (python {self.prog} --help lists the flags)")
 
 
+def flags_of_methods(config) -> dict[str, str]:
+    """Flag -> the only method that uses it."""
+    methods = {option.name: option.metadata["method"] for option in fields(config)}
+    return {name: method for name, method in methods.items() if method}
+
+
 def of_other_methods(config, method: str) -> list[str]:
     """The flags in a Config that only methods other than `method` use."""
-    return [
-        option.name for option in fields(config) if option.metadata["method"] not in (None, method)
-    ]
+    return [name for name, user in flags_of_methods(config).items() if user != method]
 
 
 def defining_flags(config) -> dict:

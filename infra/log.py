@@ -12,7 +12,15 @@ LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 REFUSED_MISMATCH = 0.3  # nats; with vLLM only, which may run a model differently
 
 # The metrics in the line of a step
-SHOWN = ["reward", "response_length", "entropy", "grad_norm", "clip_fraction", "lambda_std"]
+SHOWN = [
+    "reward",
+    "answered",
+    "response_length",
+    "entropy",
+    "grad_norm",
+    "clip_fraction",
+    "lambda_std",
+]
 SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
 
 
@@ -31,9 +39,13 @@ def introduce(run) -> None:
         print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
 
 
-def refuse_mismatch(run, mismatch: float) -> None:
-    """Raise UserError, on all ranks, if vLLM samples from another distribution than the policy."""
-    if run.cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
+def refuse_mismatch(cfg, tokens) -> None:
+    """Raise UserError, on all ranks, if vLLM samples from another distribution than the policy.
+
+    tokens: the rollout batch, a batch.TokenBatch.
+    """
+    mismatch = float((tokens.old_logprob - tokens.sampler_logprob).abs().mean())
+    if cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
         raise UserError(
             f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
             "vLLM runs this model differently: drop the flag, and choose another --output-dir"
@@ -62,7 +74,7 @@ def log(run, metrics: dict) -> None:
     print(f"step {step:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
 
 
-def report(run) -> None:
+def print_summary(run) -> None:
     """Print the gain in accuracy, the output files, and the programs that draw them."""
     if run.rank > 0:
         return
@@ -81,37 +93,21 @@ def report(run) -> None:
     )
 
 
-def rollout_metrics(rollouts: list, tokens) -> dict:
-    """The metrics of B batch.Rollouts with rewards, and of their batch.TokenBatch, at θ_old."""
-    return {
-        "reward": sum(response.reward for response in rollouts) / len(rollouts),
-        "entropy": float(tokens.entropy.mean()),
-        "response_length": float(tokens.length.float().mean()),
-        "truncated": sum(response.truncated for response in rollouts) / len(rollouts),
-        "without_advantage": float((tokens.advantage == 0).float().mean()),
-        "mismatch": float((tokens.logprob - tokens.sampler_logprob).abs().mean()),
-    }
-
-
-def report_equal_rewards(run, rollouts: list) -> None:
+def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
     """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
 
-    rollouts: B batch.Rollouts with rewards, of the newest step. Gold answers that nothing can match
-    were counted before step 1 (grading.report_unearnable).
+    rollouts: B batch.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
+    can match were counted before step 1 (grading.refuse_unmatchable).
     """
     if run.rank > 0:
         return
-    metrics = read_lines(run.folder / "metrics.jsonl")
-    earlier = [line["reward"] for line in metrics if "reward" in line]  # not in step 0
+    lines = read_lines(run.folder / "metrics.jsonl")
+    earlier = [line["reward"] for line in lines if "reward" in line]  # not in step 0
     rewards = {*earlier, *(response.reward for response in rollouts)}
     if len(rewards) > 1:
         return
 
-    def has_answer(response) -> bool:
-        return ("```" if response.problem.get("tests") else "\\box") in response.text
-
-    cut_off = sum(response.truncated for response in rollouts) / len(rollouts)
-    answered = sum(map(has_answer, rollouts)) / len(rollouts)
+    cut_off, answered = metrics["truncated"], metrics["answered"]
     cause = "the problems are too hard, or their answers stand in another --answer-column"
     if max(rewards) > 0:
         cause = "the problems are too easy: take harder ones"
@@ -121,8 +117,8 @@ def report_equal_rewards(run, rollouts: list) -> None:
         cause = "the prompt does not lead to such an answer: change it with --prompt-template"
     print(
         f"every reward is {max(rewards):g}, so nothing is learned; {cut_off:.0%} of this step's "
-        f"responses are cut off, and {answered:.0%} have a \\boxed{{}} answer or a program in a "
-        f"fence; perhaps {cause} (docs/running.md; samples.jsonl shows responses)",
+        f"responses are cut off, and {answered:.0%} state an answer; perhaps {cause} "
+        "(docs/running.md; samples.jsonl shows responses)",
         flush=True,
     )
 
@@ -131,18 +127,18 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
     """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
 
     The two rewards differ if the group's do. Tests, which are often long, are left out; `lambda` is
-    the token's ρ. The arguments are those of rollout_metrics, and ρ [N].
+    the token's ρ. rollouts, tokens, weight: as in train.train_step.
     """
     if run.rank > 0:
         return
     G = run.cfg.group_size
     count = len(rollouts) // G
-    for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:
+    for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:  # evenly spread
         group = rollouts[g * G : (g + 1) * G]
         rewards = [response.reward for response in group]
         differing = [j for j in range(G) if rewards[j] != rewards[0]]
         for j in (0, differing[0] if differing else 1):
-            own = tokens.span(g * G + j)
+            span = tokens.span(g * G + j)  # the response's tokens
             sample = {
                 "step": step,
                 **{key: cell for key, cell in group[j].problem.items() if key != "tests"},
@@ -150,11 +146,11 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
                 "group_rewards": rewards,
                 "reward": rewards[j],
                 "truncated": group[j].truncated,
-                "advantage": round(float(tokens.advantage[own.start]), 4),
+                "advantage": round(float(tokens.advantage[span.start]), 4),
                 "response": group[j].text,
                 "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],
-                "lambda": weight[own].double().round(decimals=4).tolist(),
-                "logprob": tokens.logprob[own].double().round(decimals=3).tolist(),
-                "entropy": tokens.entropy[own].double().round(decimals=3).tolist(),
+                "lambda": weight[span].double().round(decimals=4).tolist(),
+                "logprob": tokens.old_logprob[span].double().round(decimals=3).tolist(),
+                "entropy": tokens.entropy[span].double().round(decimals=3).tolist(),
             }
             append_line(run.folder / "samples.jsonl", sample)

@@ -21,10 +21,10 @@ class Progress(tqdm):
 
 
 class Stopwatch:
-    """Wall-clock seconds for a step and each of its stages, on this rank."""
+    """Wall-clock seconds of each stage of a step, on this rank."""
 
     def __init__(self):
-        self.started = self.last_lap = time.perf_counter()
+        self.last_lap = time.perf_counter()
         self.stages = Counter()  # seconds by stage
 
     def lap(self, stage: str) -> None:
@@ -34,5 +34,10 @@ class Stopwatch:
         self.last_lap = now
 
     def seconds(self) -> dict[str, float]:
-        """The metrics `seconds`, the total up to the last lap, and `seconds_STAGE`."""
-        return {"seconds": self.last_lap - self.started, **self.stages}
+        """The metrics `seconds_STAGE`."""
+        return dict(self.stages)
+
+
+def total_seconds(metrics: dict[str, float]) -> float:
+    """Of all stages in the metrics of a step."""
+    return sum(x for name, x in metrics.items() if name.startswith("seconds_"))

@@ -182,7 +182,7 @@ def shard(
     """
     precision = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:
-        precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for module in (*layers, model):
         fully_shard(module, mp_policy=precision)
 

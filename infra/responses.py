@@ -5,28 +5,45 @@ problem, so a response belongs to its problem whatever becomes of the data set.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from infra.errors import UserError
-from infra.folder import read_lines
+from infra.folder import read_lines, write_lines
 from infra.problems import load_problems
 from infra.tables import FILES
 
 
-def load_benchmarks(config) -> dict[str, list[dict]]:
-    """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Config.
+def load_benchmarks(cfg) -> dict[str, list[dict]]:
+    """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Settings.
 
     A file's folder has the file's name without its path, since responses depend on the name.
     Raises UserError if two would share a folder.
     """
     benchmarks = {}
-    for name in filter(None, map(str.strip, config.benchmarks.split(","))):
-        columns = (config.problem_column, config.answer_column)
+    for name in filter(None, map(str.strip, cfg.benchmarks.split(","))):
+        columns = (cfg.problem_column, cfg.answer_column)
         folder = Path(name).name if Path(name).suffix in FILES else name.replace("/", "-")
         if folder in benchmarks:
             raise UserError(f"--benchmarks: two would share the folder {folder}: rename one")
         problems = load_problems(name, *columns, flag="--benchmarks")
-        benchmarks[folder] = problems[: config.limit or None]
+        benchmarks[folder] = problems[: cfg.limit or None]
     return benchmarks
+
+
+class Saved(NamedTuple):
+    """A response as the graders read it, from a line of a file."""
+
+    text: str
+    truncated: bool
+
+
+def response_files(benchmarks: dict[str, list[dict]], folder: Path, rank: int) -> dict[str, Path]:
+    """Benchmark -> the file of this rank's responses, without a line that a kill cut off."""
+    paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
+    for path in paths.values():
+        path.parent.mkdir(exist_ok=True)
+        write_lines(path, read_lines(path))
+    return paths
 
 
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:

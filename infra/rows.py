@@ -32,6 +32,7 @@ class Rows:
 
     @property
     def shape(self) -> torch.Size:
+        # There is a part, perhaps without rows, because every rank runs at least one pass.
         return torch.Size((self.count, *self.parts[0][1].shape[1:]))
 
     @property
@@ -41,17 +42,24 @@ class Rows:
 
     def __matmul__(self, direction: torch.Tensor) -> torch.Tensor:
         """self @ direction: [H] -> [N]."""
-        return per_row(self, lambda x: x @ direction.to(x.dtype), direction.device)
+        return self.per_row(lambda x: x @ direction.to(x.dtype), direction.device)
 
     def __rmatmul__(self, weights: torch.Tensor) -> torch.Tensor:
         """weights @ self: [N] -> [H], or [M, N] -> [M, H]."""
         size = (*weights.shape[:-1], self.shape[1])
         total = torch.zeros(size, dtype=self.dtype, device=weights.device)
         for index, part in self.parts:
-            own = weights[..., index].to(self.dtype)
+            weights_of_part = weights[..., index].to(self.dtype)  # [M, n]
             for block, x in blocks(part, weights.device):
-                total += own[..., block] @ x
+                total += weights_of_part[..., block] @ x
         return sum_over_ranks(total)
+
+    def per_row(self, function: Callable, device: torch.device) -> torch.Tensor:
+        """One number per row: [N], on every rank. function: as for the function `per_row`."""
+        whole = torch.zeros(self.count, dtype=self.dtype, device=device)
+        for index, part in self.parts:
+            whole[index] = per_row(part, function, device)
+        return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
 
 
 def free_share(gpu: torch.device) -> float:
@@ -67,7 +75,8 @@ def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch
     dtype = torch.promote_types(v.dtype, torch.float32)
     for start in range(0, len(v), size):
         block = slice(start, start + size)
-        yield block, v[block].to(device, non_blocking=True).to(dtype)  # half as many bytes to move
+        moved = v[block].to(device, non_blocking=True)
+        yield block, moved.to(dtype)  # only now, as bfloat16 has half as many bytes to move
 
 
 def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
@@ -76,11 +85,7 @@ def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) ->
     function: maps a block of rows [size, H], in float32 or better on `device`, to [size].
     """
     if isinstance(v, Rows):
-        whole = torch.zeros(v.count, dtype=v.dtype, device=device)
-        for index, part in v.parts:
-            whole[index] = per_row(part, function, device)
-        return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
-
+        return v.per_row(function, device)
     result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
     for block, x in blocks(v, device):
         result[block] = function(x)

@@ -9,7 +9,7 @@ import importlib
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,10 +22,13 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Interrupted, Stop, UserError, first_line
 from infra.flags import defining_flags
+from infra.log import hint_at_equal_rewards, save_samples
 from infra.problems import encode_prompts, refuse_length
+from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
+# What a run writes beside config.json: a folder with any of these but no config.json is not a run.
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", files.UNFINISHED)
 
 
@@ -35,13 +38,13 @@ class RunState:
 
     step: int = 0  # rollout batches completed
     position: int = 0  # prompts drawn from the stream of problems
-    streak: int = 0  # consecutive updates skipped because the gradient was not finite
+    skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
     metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
-    saved: list[str] = field(default_factory=list)  # checkpoints; of three the first is deleted
+    saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
-def start(cfg) -> None:
+def start_ranks(cfg) -> None:
     """Start the ranks. Raises UserError if --engine or --track is not installed here."""
     packages = {cfg.track: cfg.track} if cfg.track else {}
     if cfg.engine == "vllm":
@@ -59,7 +62,7 @@ class Run:
     """A run: its policy, optimiser, problems and folder, and how far it is."""
 
     def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
-        """A run before its first step. All ranks call this, after `start`. Raises UserError."""
+        """A run before its first step. All ranks call this. Raises UserError."""
         self.cfg = cfg
         self.policy = policy
         self.tokenizer = tokenizer
@@ -73,6 +76,7 @@ class Run:
         self.logged = -1  # the last step in metrics.jsonl
         self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
+        self.method = None  # a methods.Method
         self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
         self.tracker = None  # also receives each line of metrics
 
@@ -82,35 +86,74 @@ class Run:
         Files are written only after all checks. dtype: of the computation, which --dtype may leave
         to the machine: a run goes on in the same one.
         """
-        cfg, tokenizer = self.cfg, self.tokenizer
-        model = Path(self.policy.lm.name_or_path)  # its folder
-        identity = defining_flags(cfg)
-        identity["dtype"] = str(dtype).removeprefix("torch.")
-        identity["model_files"] = on_first_rank(files.hash_of, [], model)
-        identity["problems"] = files.hash_of([self.problems, self.held_out])
-        every_prompt = self.prompts + self.held_out_prompts
-        refuse_length(self.policy.lm.config, every_prompt, cfg.max_new_tokens)
+        cfg = self.cfg
+        refuse_length(self.policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
         if cfg.engine == "vllm":
-            from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
-
-            longest = max(map(len, every_prompt)) + cfg.max_new_tokens
-            engine = VLLMEngine(model, self.policy, longest, cfg.in_flight, dtype)
-            self.sampler = engine.holding
-
+            self.sampler = self.vllm_sampler(dtype)
+        identity = self.identity(dtype)
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
+
         self.state = restore(self.folder, self.policy, self.optimizer)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        ends = end_tokens(self.policy.unsharded_lm[0], tokenizer)
-        config = asdict(cfg) | identity
-        config["first_prompt"] = tokenizer.decode(self.prompts[0])
-        config["end_tokens"] = [tokenizer.decode(token) for token in ends]
+        config = asdict(cfg) | identity | self.shown()
         for line in on_first_rank(begin_writing, self.folder, config, self.state):
             self.logged = line["step"]
             if line["step"] > 0:
                 self.best = max(self.best, line.get("eval_accuracy", -1.0))
         if cfg.track and self.rank == 0:
             self.tracker = started_tracker(cfg, self.folder)
+
+    def every_prompt(self) -> list[list[int]]:
+        """The prompts for training and for evaluation, as token ids."""
+        return self.prompts + self.held_out_prompts
+
+    def identity(self, dtype: torch.dtype) -> dict:
+        """What the results depend on: a folder keeps the run of one identity."""
+        model = Path(self.policy.lm.name_or_path)  # its folder
+        return defining_flags(self.cfg) | {
+            "dtype": str(dtype).removeprefix("torch."),
+            "model_files": on_first_rank(files.hash_of, [], model),
+            "problems": files.hash_of([self.problems, self.held_out]),
+        }
+
+    def shown(self) -> dict:
+        """What config.json says of the prompts and the responses, for people."""
+        ends = end_tokens(self.policy.unsharded_lm[0], self.tokenizer)
+        return {
+            "first_prompt": self.tokenizer.decode(self.prompts[0]),
+            "end_tokens": [self.tokenizer.decode(token) for token in ends],
+        }
+
+    def vllm_sampler(self, dtype: torch.dtype) -> Callable:
+        """A context with --engine vllm, holding the current weights. Raises UserError."""
+        from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
+
+        model = Path(self.policy.lm.name_or_path)
+        longest = max(map(len, self.every_prompt())) + self.cfg.max_new_tokens
+        engine = VLLMEngine(model, self.policy, longest, self.cfg.in_flight, dtype)
+        return engine.holding
+
+    def finish_step(
+        self, step: int, position: int, metrics: dict, rollouts: list, tokens, weight
+    ) -> None:
+        """Count a step whose updates are done. train.evaluate_and_save logs and saves it.
+
+        position: in the prompt stream. rollouts, tokens, weight: as in train.train_step.
+        Raises FloatingPointError after three updates in a row whose gradient was not finite.
+        """
+        state = self.state
+        state.step, state.position = step, position
+        state.metrics = metrics | {"seconds": total_seconds(metrics)}
+        if step == 1 or step % self.cfg.eval_every == 0:
+            save_samples(self, step, rollouts, tokens, weight)
+        if step == 3:
+            hint_at_equal_rewards(self, rollouts, metrics)  # they should differ by now
+        state.skipped += metrics["skipped_updates"]
+        if metrics["updates"]:
+            state.skipped = 0
+        if state.skipped >= 3:
+            raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
 
     def stop(self, number: int, _) -> None:
         """Handle SIGTERM and Ctrl-C: stop at the next safe point; a second Ctrl-C stops at once."""
@@ -135,7 +178,7 @@ class Run:
         when the run may be diverging. One that a user put there is never deleted. Raises Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
-        if not self.optimizer.state or self.state.streak > 0 or on_first_rank(final.exists):
+        if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
         self.state.saved = [*self.state.saved[-2:], final.name]
@@ -160,7 +203,7 @@ def started_tracker(cfg, folder: Path) -> object:
 def saved_on_signal(run: Run) -> Iterator[None]:
     """After a signal, save the run at the next safe point. All ranks enter together. Raises Stop.
 
-    There, where weights and state belong to the same step, the block raises Interrupted.
+    The block raises Interrupted only where weights and state belong to the same step.
     """
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, run.stop) for number in numbers}

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
 
@@ -30,8 +29,8 @@ DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p an
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
 
 
-class Kept(NamedTuple):
-    """What one layer keeps of one response; either may be empty."""
+class LayerCache(NamedTuple):
+    """What one layer holds of one response; either may be empty."""
 
     columns: list[torch.Tensor]  # keys and values of attention, [heads, tokens - 1, size] each
     states: dict[tuple[str, int], torch.Tensor]  # of recurrence, by kind and number
@@ -42,9 +41,9 @@ class Running:
     """A response that is being sampled; batch.Rollout is one that is done."""
 
     prompt: list[int]  # token ids
-    numbers: np.random.Generator  # one uniform draw per new token
+    generator: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
-    cache: list[Kept] | None = None  # of each layer
+    cache: list[LayerCache] | None = None  # of each layer
     finished: bool = False
 
     def __post_init__(self):
@@ -81,8 +80,8 @@ class Running:
 
 def schedule(
     running: list[Running], waiting: list[Running], limit: int, capacity: float
-) -> list[Running]:
-    """The responses of the next chunk: those in flight, then waiting ones; removed from `waiting`.
+) -> tuple[list[Running], list[Running]]:
+    """(the responses of the next chunk: those in flight, then waiting ones; those left waiting).
 
     If they outgrow the capacity, the longest wait, and return when there is nothing shorter, so
     long responses are sampled together at the end. limit: on the responses. capacity: limit on the
@@ -93,14 +92,14 @@ def schedule(
         columns = max(map(len, responses)) + CHUNK
         return len(responses) == 1 or len(responses) <= min(limit, capacity / columns)
 
-    chosen = sorted(running, key=len)
+    chosen, left = sorted(running, key=len), list(waiting)
     while chosen and not fit(chosen):
         chosen[-1].cache = None  # computed again when it returns
-        waiting.append(chosen.pop())
-    waiting.sort(key=lambda response: response.count_new)  # stable
-    while waiting and fit([*chosen, waiting[0]]):
-        chosen.append(waiting.pop(0))
-    return chosen
+        left.append(chosen.pop())
+    left.sort(key=lambda response: response.count_new)  # stable: new ones come first, in order
+    while left and fit([*chosen, left[0]]):
+        chosen.append(left.pop(0))
+    return chosen, left
 
 
 def cache_capacity(lm, limit: int, top_p: float) -> float:
@@ -110,7 +109,8 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
     """
     if lm.device.type == "cpu" or not takes_cache(lm):
         return math.inf
-    (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])  # one column
+    # Measured, as architectures differ: the cache of two tokens has one column.
+    (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])
     column = sum(x.nbytes for layer in cache for x in layer.columns)
     states = sum(x.nbytes for layer in cache for x in layer.states.values())
     torch.cuda.empty_cache()  # torch's cached blocks count as free
@@ -123,13 +123,13 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
 # ---- their caches ------------------------------------------------------------------------------
 
 
-class Layer(LinearAttentionAndFullAttentionLayer):
+class CacheLayer(LinearAttentionAndFullAttentionLayer):
     """A cache layer of R responses with spare columns; its parent copies everything per token."""
 
     def __init__(self, keys: list, values: list, spare: int, number_of_states: int = 0):
         super().__init__(number_of_states)
         self.is_initialized = True
-        columns = max(2, *(x.shape[1] for x in keys))  # as left_padded
+        columns = max(2, *(x.shape[1] for x in keys))  # those of left_padded, without the last
         self.storage = [right_aligned(x, columns, spare) for x in (keys, values)]
         self.keys, self.values = (x[:, :, :columns] for x in self.storage)
 
@@ -144,37 +144,49 @@ class Layer(LinearAttentionAndFullAttentionLayer):
 
 
 def right_aligned(parts: list[torch.Tensor], columns: int, spare: int) -> torch.Tensor:
-    """R tensors [heads, own columns, size], padded on the left to `columns`, and spare columns."""
+    """R tensors [heads, any, size], padded on the left to `columns`, and spare columns."""
     heads, _, size = parts[0].shape
     storage = parts[0].new_zeros(len(parts), heads, columns + spare, size)
-    for own, part in zip(storage, parts, strict=True):
-        own[:, columns - part.shape[1] : columns] = part
+    for row, part in zip(storage, parts, strict=True):
+        row[:, columns - part.shape[1] : columns] = part
     return storage
 
 
-def joined(caches: list[list[Kept]], spare: int) -> DynamicCache:
-    """One cache for the R responses that hold `caches`, which become empty, layer by layer."""
+def joined(caches: list[list[LayerCache]], spare: int) -> DynamicCache:
+    """One cache for R responses, from what `caches` hold of each layer; they hold nothing then."""
     joint = DynamicCache()
     joint.layers = []
-    for _ in range(len(caches[0])):
-        columns, states = zip(*(cache.pop(0) for cache in caches), strict=True)
-        count = 1 + max((i for _, i in states[0]), default=-1)
-        layer = LinearAttentionLayer(count)
-        if columns[0]:
-            layer = Layer(*zip(*columns, strict=True), spare, count)
-        for kind, i in states[0]:
-            stacked = torch.stack([own[kind, i] for own in states])
-            getattr(layer, f"update_{kind}")(stacked, i)
-        joint.layers.append(layer)
+    for i in range(len(caches[0])):
+        parts = [cache[i] for cache in caches]  # R, of one layer
+        joint.layers.append(joined_layer(parts, spare))
+        for cache in caches:
+            cache[i] = None  # so memory holds one layer twice, not all
     return joint
 
 
-def split(cache: DynamicCache, lengths: list[int]) -> list[list[Kept]]:
-    """What each layer keeps of each sequence: its last `length` - 1 columns, and its states."""
-    return [[kept(layer, i, n - 1) for layer in cache.layers] for i, n in enumerate(lengths)]
+def joined_layer(parts: list[LayerCache], spare: int) -> LinearAttentionLayer | CacheLayer:
+    """A layer of a cache for the R responses of which it holds `parts`."""
+    names = list(parts[0].states)  # (kind, number), the same for all responses
+    number_of_states = max((number + 1 for _, number in names), default=0)
+    if parts[0].columns:
+        keys = [part.columns[0] for part in parts]
+        values = [part.columns[1] for part in parts]
+        layer = CacheLayer(keys, values, spare, number_of_states)
+    else:
+        layer = LinearAttentionLayer(number_of_states)
+    for kind, number in names:
+        stacked = torch.stack([part.states[kind, number] for part in parts])
+        update = layer.update_conv_state if kind == "conv_state" else layer.update_recurrent_state
+        update(stacked, number)
+    return layer
 
 
-def kept(layer, i: int, count: int) -> Kept:
+def split(cache: DynamicCache, lengths: list[int]) -> list[list[LayerCache]]:
+    """What each layer holds of each sequence: its last `length` - 1 columns, and its states."""
+    return [[part_of(layer, i, n - 1) for layer in cache.layers] for i, n in enumerate(lengths)]
+
+
+def part_of(layer, i: int, count: int) -> LayerCache:
     """The last `count` columns of sequence i in a cache layer, and its states."""
     columns = []
     if getattr(layer, "keys", None) is not None:
@@ -184,16 +196,18 @@ def kept(layer, i: int, count: int) -> Kept:
         for number, state in getattr(layer, f"{kind}s", {}).items():
             if state is not None:
                 states[kind, number] = state[i]
-    return Kept(columns, states)
+    return LayerCache(columns, states)
 
 
 def empty_cache(config) -> DynamicCache:
     """A cache in which sliding windows will keep all columns. Raises ValueError."""
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
-        if type(layer).__module__ != DynamicCache.__module__ or hasattr(layer, "update_indexer"):
+        # Layers that a model defines, and those with an index, hold more than `part_of` copies.
+        is_known = type(layer).__module__ == DynamicCache.__module__
+        if not is_known or hasattr(layer, "update_indexer"):
             raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
-        layer.sliding_window = 2**40
+        layer.sliding_window = 2**40  # longer than any sequence
     return cache
 
 
@@ -201,7 +215,7 @@ def empty_cache(config) -> DynamicCache:
 def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
     """The cache of each sequence, for all but its last token; identical ones run only once."""
     distinct = {tuple(sequence.tolist()): sequence for sequence in sequences}
-    names = list(distinct)
+    names = list(distinct)  # tuples of token ids
     caches = {}
     for group in balanced_groups(range(len(names)), [len(name) for name in names], PREFILL_TOKENS):
         keys = [names[i] for i in group]
@@ -213,6 +227,7 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
         cache = empty_cache(lm.config)
         lm.base_model(**inputs, past_key_values=cache, use_cache=True)
         caches |= zip(keys, split(cache, [len(key) for key in keys]), strict=True)
+    # A list for each sequence, since `joined` overwrites it.
     return [list(caches[tuple(sequence.tolist())]) for sequence in sequences]
 
 
@@ -224,10 +239,13 @@ def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, to
 
     Recurrent layers ignore the mask of a single column, and padding would enter their states.
     """
-    three = torch.zeros(3, dtype=torch.long)  # makes L at least 3, and is then removed
-    ids = pad_sequence([*sequences, three], batch_first=True, padding_side="left")[:-1].to(device)
-    length = torch.tensor([len(sequence) for sequence in sequences], device=device)
-    return ids, (torch.arange(ids.shape[1], device=device) >= ids.shape[1] - length[:, None]).long()
+    L = max([3, *map(len, sequences)])
+    ids = torch.zeros(len(sequences), L, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, sequence in enumerate(sequences):
+        ids[i, L - len(sequence) :] = sequence
+        mask[i, L - len(sequence) :] = 1
+    return ids.to(device), mask.to(device)
 
 
 def next_tokens(
@@ -244,32 +262,32 @@ def next_tokens(
     The model's own generation config is not used, because its penalties would change the logits.
     """
     ids, mask = left_padded([response.tokens for response in responses], lm.device)
-    cached = {}
+    inputs = {"attention_mask": mask}
     if takes_cache(lm):
         arrived = [response for response in responses if response.cache is None]
         for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
             response.cache = cache
-        cached["past_key_values"] = joined([response.cache for response in responses], spare=count)
+        inputs["past_key_values"] = joined([response.cache for response in responses], spare=count)
     padding = ends[0] if ends else 0
     settings = GenerationConfig(
         do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
     )
-    own, lm.generation_config = lm.generation_config, GenerationConfig()
+    published, lm.generation_config = lm.generation_config, GenerationConfig()
     try:
         out = lm.generate(
             ids,
-            attention_mask=mask,
-            **cached,
+            **inputs,
             logits_processor=LogitsProcessorList([choose]),
             generation_config=settings,
         )
     finally:
-        lm.generation_config = own
+        lm.generation_config = published
     new = out[:, ids.shape[1] :].cpu()
-    lengths = [len(response) + new.shape[1] for response in responses]
-    for cache in cached.values():
-        for response, own in zip(responses, split(cache, lengths), strict=True):
-            response.cache = own
+    if takes_cache(lm):
+        lengths = [len(response) + new.shape[1] for response in responses]
+        caches = split(inputs["past_key_values"], lengths)
+        for response, cache in zip(responses, caches, strict=True):
+            response.cache = cache
     return new
 
 

@@ -6,7 +6,7 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
     wake_up weights     memory for the weights
     load                θ_old, gathered one layer at a time, so that no second full copy exists
     wake_up kv_cache    memory for the caches
-    a request           for each response, with a seed from its random numbers
+    a request           for each response, with a seed from its random generator
     sleep, level 2      frees the memory; weights and cached prefixes are discarded
 
 A model that vLLM samples differently is refused after the first step (infra.log). `mismatch` shows
@@ -160,7 +160,7 @@ class VLLMEngine:
                 max_tokens=sampling.max_new_tokens,
                 ignore_eos=True,  # only the tokens in `ends` end a response
                 stop_token_ids=ends,
-                seed=int(response.numbers.integers(2**63)),
+                seed=int(response.generator.integers(2**63)),
                 logprobs=0,  # only of the drawn token
                 detokenize=False,
             )

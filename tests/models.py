@@ -254,7 +254,7 @@ def sampling_difference(published, folder, policy) -> float:
         logp = (logits / policy.temperature).log_softmax(-1)
         tokens = torch.from_numpy(each.tokens).long()
         expected = logp.gather(1, tokens[:, None]).squeeze(1)
-        worst = max(worst, float((torch.from_numpy(each.logprob) - expected).abs().max()))
+        worst = max(worst, float((torch.from_numpy(each.sampler_logprob) - expected).abs().max()))
     return worst
 
 

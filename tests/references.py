@@ -21,36 +21,39 @@ def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
 
 
 def token_batch(lengths, seed=0, of_response=(1.0, -1.0, 0.5, 0.0), **changes) -> TokenBatch:
-    """A random TokenBatch, v [N, 4]; the advantages `of_response` repeat."""
+    """A random TokenBatch; the advantages `of_response` repeat."""
     g = torch.Generator().manual_seed(seed)
     length = torch.tensor(lengths)
     N = int(length.sum())
     of_response = torch.tensor(of_response)[torch.arange(len(length)) % len(of_response)]
     logprob = -torch.rand(N, generator=g)
     batch = {
-        "logprob": logprob,
+        "old_logprob": logprob,
         "entropy": torch.rand(N, generator=g),
         "token": torch.randint(6, (N,), generator=g),
         "length": length,
         "reward": (torch.arange(len(length)) % 2).float(),
-        "features": torch.randn(N, 4, generator=g),
         "advantage": of_response.repeat_interleave(length),
-        "seed": seed,
         "sampler_logprob": logprob,
-        "problems": [{} for _ in lengths],
     }
     return TokenBatch(**(batch | changes))
 
 
-def token_outputs(hidden, token, logprob=None, entropy=None, mean_p=None):
+def token_rows(tokens: TokenBatch, seed=0) -> torch.Tensor:
+    """Random v [N, 4] for the tokens of a batch."""
+    return torch.randn(len(tokens), 4, generator=torch.Generator().manual_seed(seed))
+
+
+def token_outputs(hidden, token, logprob=None, entropy=None, sum_p2=None):
     """The outputs that a method's features are computed from."""
-    return TokenOutputs(logprob, entropy, mean_p, hidden, token)
+    return TokenOutputs(logprob, entropy, sum_p2, hidden, token)
 
 
-def method_weights(tokens: TokenBatch, *flags) -> torch.Tensor:
-    """ρ of the method that the flags select, for groups of 4."""
+def method_weights(tokens: TokenBatch, *flags, v=None) -> torch.Tensor:
+    """ρ of the method that the flags select, for groups of 4. v: None for token_rows."""
     cfg = parse_config(["--group-size", "4", *map(str, flags)])
-    return selected_method(cfg).weights(tokens, cfg)
+    v = token_rows(tokens) if v is None else v
+    return selected_method(cfg).weights(tokens, v, cfg)
 
 
 class SlowDelta:

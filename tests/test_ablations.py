@@ -1,11 +1,17 @@
 """ablations.py: each variant against the slow reference, the proxies against autograd."""
 
-import dataclasses
 import math
 
 import pytest
 import torch
-from references import SlowDelta, method_weights, token_batch, token_outputs, two_sides
+from references import (
+    SlowDelta,
+    method_weights,
+    token_batch,
+    token_outputs,
+    token_rows,
+    two_sides,
+)
 
 import train
 from ablations import VARIANTS, fixed_gamma, top_k_hidden_gradient
@@ -40,11 +46,19 @@ GROUPS = [7, 3, 5, 4, 6, 8, 2, 9, 5, 5, 4, 6]  # tokens of 12 responses; advanta
     "K, variant", [*((2, variant) for variant in VARIANTS), (0, "within_side")]
 )
 def test_variants_match_reference(K, variant):
-    tokens = token_batch(GROUPS, seed=2)
-    ours = method_weights(tokens, "--K", K, "--delta-variant", variant)
-    slow = SlowDelta(tokens.features, tokens.advantage, variant)
+    tokens = token_batch(GROUPS)
+    v = token_rows(tokens, seed=2)
+    ours = method_weights(tokens, "--K", K, "--delta-variant", variant, v=v)
+    slow = SlowDelta(v, tokens.advantage, variant)
     expected = slow.coefficients(K, 0.8, 1.2)
     torch.testing.assert_close(ours.double(), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_hard_scores_of_equal_tokens_leave_sides_without_mass():
+    """All margins and scores are 0, so both centroids are 0 after a refinement."""
+    A = torch.tensor([1.0, -1.0, 0.0, 2.0])
+    lam = delta_coefficients(torch.ones(4, 3), A, K=1, steps=VARIANTS["hard"])
+    torch.testing.assert_close(lam, torch.ones(4))
 
 
 W, H = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(0))
@@ -70,7 +84,8 @@ def test_top_k_hidden_gradient_restricts_the_softmax_to_likely_tokens():
 
 def test_random_coefficients_are_uniform_in_their_range_and_seeded():
     def draw(seed):
-        return method_weights(token_batch([400, 600], seed=seed), "--delta-variant", "random")
+        tokens = token_batch([400, 600])
+        return method_weights(tokens, "--delta-variant", "random", "--seed", seed)
 
     lam = draw(0)
     assert torch.equal(lam, draw(0))
@@ -83,22 +98,26 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
 def test_equal_tokens_are_selected_from_the_whole_batch():
     """Not by position: each quarter of the batch keeps about half of its tokens, in every step."""
     same = torch.ones(4096, 3)  # Δ = 0
-    equal = token_batch([512] * 8, 3, of_response=[1.0, -1.0], features=same)
+    equal = token_batch([512] * 8, of_response=[1.0, -1.0])
+
+    def kept(which, seed):
+        return method_weights(equal, "--select", which, "--seed", seed, v=same) > 0
+
     for which in ("top", "bottom", "random"):
-        kept = method_weights(equal, "--select", which).view(4, 1024) > 0
-        assert kept.sum() == 2048
-        assert ((kept.sum(dim=1) > 430) & (kept.sum(dim=1) < 594)).all()
-        again = dataclasses.replace(equal, seed=4)
-        assert not torch.equal(method_weights(again, "--select", which).view(4, 1024) > 0, kept)
+        count = kept(which, 3).view(4, 1024).sum(dim=1)
+        assert count.sum() == 2048
+        assert ((count > 430) & (count < 594)).all()
+        assert torch.equal(kept(which, 3), kept(which, 3))
+        assert not torch.equal(kept(which, 3), kept(which, 4))
 
 
 def test_selection_ranks_tokens_whose_coefficients_have_saturated():
     """With a margin of 17 γ and more λ is λ_max. The farthest tokens have the largest margin."""
     A = torch.tensor([1.0, -1.0]).repeat_interleave(300)
     v = (A * torch.cat([torch.linspace(1, 1.1, 300), torch.linspace(1.1, 1, 300)]))[:, None]
-    far = token_batch([300, 300], of_response=[1.0, -1.0], features=v)
-    assert len(method_weights(far).unique()) == 1
-    kept = method_weights(far, "--select", "top", "--select-share", 0.25) > 0
+    far = token_batch([300, 300], of_response=[1.0, -1.0])
+    assert len(method_weights(far, v=v).unique()) == 1
+    kept = method_weights(far, "--select", "top", "--select-share", 0.25, v=v) > 0
     assert kept[225:375].all() and kept.sum() == 150
 
 
@@ -106,10 +125,12 @@ def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
     """Tokens with zero advantage have the lowest λ and do not count in the bottom share."""
     tokens = token_batch([20, 30, 11, 25])  # the fourth response has no advantage
     sides = tokens.advantage != 0
-    lam = method_weights(tokens)[sides]
+    spread = torch.where(tokens.advantage > 0, 3.0, 1.0)[:, None]  # γ differs between the sides
+    v = spread * token_rows(tokens)
+    lam = method_weights(tokens, v=v)[sides]
     kept = {}
     for which in ("top", "bottom", "random"):
-        weights = method_weights(tokens, "--select", which, "--select-share", 0.3)
+        weights = method_weights(tokens, "--select", which, "--select-share", 0.3, v=v)
         assert torch.all(weights[~sides] == 1)
         assert weights[sides].mean() == pytest.approx(1)
         kept[which] = weights[sides] > 0

@@ -93,7 +93,7 @@ def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
     plain = plain_outputs(loaded.plain)
     with torch.no_grad():
         ours = outputs(loaded.policy)
-    numbers = torch.stack([ours.logprob, ours.entropy, ours.mean_p])
+    numbers = torch.stack([ours.logprob, ours.entropy, ours.sum_p2])
     torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-4)
     (plain[0] * upstream).sum().backward()
     (outputs(loaded.policy).logprob * upstream).sum().backward()
@@ -104,7 +104,8 @@ def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
         if wanted is None:  # an unused part
             assert not ours.any(), key
         else:
-            torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-4, msg=key)
+            # Gradients reach 284 in one tensor. That of OPT's k_proj.bias is 0 up to rounding.
+            assert (ours - wanted).norm() < 1e-4 * wanted.norm() + 1e-5, key
 
 
 @pytest.mark.parametrize("loaded", CACHES, indirect=True)

@@ -5,80 +5,88 @@ import pytest
 import torch
 
 import batch
-from batch import Rollout, micro_batch, packed, plan_mini_batches
+from batch import Response, packed, padded, plan_mini_batches
 from infra.balance import balanced_groups
 
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
 REWARDS = torch.tensor([0.0, 2.0, 4.0])
-NUMBERS = torch.arange(16.0).split(8)  # log π_old and entropy
+ADVANTAGES = torch.tensor([0.5, -1, 0])
+OLD_LOGPROB, ENTROPY = torch.arange(16.0).split(8)
 
 
-def rollout_of(prompt, response, problem=None, start=0):
+def response_of(prompt, response, start=0):
     tokens = np.array(response, dtype=np.int32)
     logprob = -np.arange(start, start + len(response), dtype=np.float32)
-    return Rollout(prompt, tokens, logprob, "", False, problem)
+    return Response(prompt, tokens, logprob, "", False)
 
 
 @pytest.fixture
 def rollouts():
-    found = []
-    for i, start in enumerate((0, 3, 7)):
-        found.append(rollout_of(PROMPTS[i], RESPONSES[i], {"answer": str(i)}, start))
-    return found
+    starts = (0, 3, 7)
+    return [response_of(*x) for x in zip(PROMPTS, RESPONSES, starts, strict=True)]
 
 
-def test_packed_gives_each_token_its_responses_advantage(rollouts):
-    tokens = packed(rollouts, REWARDS, torch.tensor([0.5, -1, 0]), *NUMBERS)
+@pytest.fixture
+def tokens(rollouts):
+    return packed(
+        rollouts, rewards=REWARDS, advantages=ADVANTAGES, old_logprob=OLD_LOGPROB, entropy=ENTROPY
+    )
+
+
+def test_packed_gives_each_token_its_responses_advantage(tokens):
     assert len(tokens) == 8
     assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
     assert tokens.length.tolist() == [3, 4, 1]
     assert tokens.reward.tolist() == [0, 2, 4]
     assert tokens.advantage.tolist() == [0.5, 0.5, 0.5, -1, -1, -1, -1, 0]
     assert tokens.sampler_logprob.tolist() == [0, -1, -2, -3, -4, -5, -6, -7]
-    assert [problem["answer"] for problem in tokens.problems] == ["0", "1", "2"]
+    assert torch.equal(tokens.old_logprob, OLD_LOGPROB)
+    assert torch.equal(tokens.entropy, ENTROPY)
 
 
-def test_micro_batch_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
-    micro = micro_batch(rollouts, [2, 0])
+def test_padded_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
+    micro = padded(rollouts, [2, 0], has_advantage=True)
     assert micro.response_index == [2, 0]
     assert micro.ids.tolist() == [[9, 10, 1, 0, 0, 0], [5, 6, 7, 20, 21, 1]]
     assert micro.mask.int().tolist() == [[0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     assert micro.token_index.tolist() == [7, 0, 1, 2]
 
 
-def test_the_tokens_of_a_micro_batch(rollouts):
-    tokens = packed(rollouts, REWARDS, torch.tensor([0.5, -1, 0]), *NUMBERS)
-    part = tokens.select(micro_batch(rollouts, [2, 0]))
-    for name in ("token", "advantage", "sampler_logprob", "logprob", "entropy"):
+def test_the_tokens_of_a_micro_batch(rollouts, tokens):
+    part = tokens.select(padded(rollouts, [2, 0], has_advantage=True))
+    for name in ("token", "advantage", "sampler_logprob", "old_logprob", "entropy"):
         assert torch.equal(getattr(part, name), getattr(tokens, name)[[7, 0, 1, 2]]), name
     assert part.length.tolist() == [1, 3]
     assert part.reward.tolist() == [4, 0]
-    assert [problem["answer"] for problem in part.problems] == ["2", "0"]
-    assert part.features is None
 
 
 LENGTHS = [30, 5, 18, 18, 7, 64, 3, 12, 26, 9, 31, 15]
-ADVANTAGES = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
+OF_RESPONSE = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(monkeypatch, world):
-    rollouts = [rollout_of([5] * 4, [6] * length) for length in LENGTHS]
+    rollouts = [response_of([5] * 4, [6] * length) for length in LENGTHS]
     plans = []
     for rank in range(world):
         monkeypatch.setattr(batch, "rank_and_world", lambda rank=rank: (rank, world))
-        plans.append(plan_mini_batches(rollouts, ADVANTAGES, 4, 60))
+        plans.append(plan_mini_batches(rollouts, OF_RESPONSE, 4, 60))
     for number, parts in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
-        for kind, has_gradient in (("with_gradient", True), ("without_gradient", False)):
-            of_ranks = [getattr(part, kind) for part in parts]
-            found = [i for micros in of_ranks for micro in micros for i in micro.response_index]
-            assert sorted(found) == [i for i in responses if (ADVANTAGES[i] != 0) == has_gradient]
-            assert len({len(micros) for micros in of_ranks}) == 1
+        rounds = zip(*(part.micro_batches for part in parts), strict=True)  # equally many
+        found = {True: [], False: []}
+        for micros in rounds:
+            (has_advantage,) = {micro.has_advantage for micro in micros}  # the same on every rank
+            found[has_advantage] += [i for micro in micros for i in micro.response_index]
+        for has_advantage, index in found.items():
+            expected = [i for i in responses if (OF_RESPONSE[i] != 0) == has_advantage]
+            assert sorted(index) == expected
         for part in parts:
             assert part.token_count == sum(LENGTHS[i] for i in responses)  # of all ranks
-            for micro in part.with_gradient + part.without_gradient:
+            active = part.with_advantage()
+            assert part.micro_batches[: len(active)] == active
+            for micro in part.micro_batches:
                 assert len(micro.response_index) < 2 or micro.ids.numel() <= 60
 
 

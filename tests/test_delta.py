@@ -11,7 +11,7 @@ from models import random_lm
 from references import SlowDelta, two_sides
 from torch.nn.utils import parameters_to_vector
 
-from delta import delta_coefficients, side_centroids, token_gradient_proxy
+from delta import centroids, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate
 
 
@@ -106,8 +106,9 @@ def test_surrogate_gradient_is_the_mass_weighted_centroid_difference():
 
     v = torch.stack([gradient(each) for each in logprob])  # [N, P], a backward pass per token
     random = torch.rand(len(v), generator=torch.Generator().manual_seed(1)).double()
-    surrogate = clipped_surrogate(logprob, logprob.detach(), advantage)
+    surrogate = clipped_surrogate(logprob, logprob.detach(), advantage, 0.2, 0.28)
     for weight in (torch.ones_like(random), random):
-        mu_pos, mu_neg, mass_pos, mass_neg = side_centroids(v, advantage, weight)
-        predicted = mass_pos * mu_pos - mass_neg * mu_neg  # Eq. 2
+        mu_pos, mu_neg = centroids(v, advantage, weight)
+        mass = weight * advantage
+        predicted = mass.clamp(min=0).sum() * mu_pos - (-mass).clamp(min=0).sum() * mu_neg  # Eq. 2
         torch.testing.assert_close(gradient((weight * surrogate).sum()), predicted)

@@ -10,7 +10,7 @@ import train
 from config import METHODS, PROXIES, selected_method
 from extensions import cispo_surrogate, lm_head_gradient, reinforce_surrogate
 from grpo import group_advantages
-from methods import is_clipped
+from metrics import is_clipped
 
 
 def moved_tokens():
@@ -19,7 +19,7 @@ def moved_tokens():
     moved = torch.tensor([0.2, -0.2, 0.01, 0.2]).repeat_interleave(tokens.length)
     moved[::2] += 0.3
     moved[1::2] -= 0.3
-    return tokens, (tokens.logprob + moved).requires_grad_()
+    return tokens, (tokens.old_logprob + moved).requires_grad_()
 
 
 def test_reinforce_has_no_ratio_and_no_clip():
@@ -33,7 +33,7 @@ def test_cispo_caps_the_ratio_and_keeps_every_gradient():
     tokens, logprob = moved_tokens()
     cfg = train.parse_config(["--method", "cispo", "--cispo-cap", "1.1"])
     (gradient,) = torch.autograd.grad(cispo_surrogate(logprob, tokens, cfg).sum(), logprob)
-    ratios = [math.exp(x) for x in (logprob - tokens.logprob).tolist()]
+    ratios = [math.exp(x) for x in (logprob - tokens.old_logprob).tolist()]
     expected = [min(r, 1.1) * A for r, A in zip(ratios, tokens.advantage.tolist(), strict=True)]
     torch.testing.assert_close(gradient, torch.tensor(expected))
     assert min(ratios) < 0.8 < 1.1 < max(ratios)
@@ -45,7 +45,7 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     cfg = train.parse_config(["--method", "gspo", "--clip-low", "0.05", "--clip-high", "0.06"])
     objective = 0.0
     clips = []
-    old, advantage = tokens.logprob.split([3, 5, 2, 4]), [1.0, -1.0, 0.5, 0.0]
+    old, advantage = tokens.old_logprob.split([3, 5, 2, 4]), [1.0, -1.0, 0.5, 0.0]
     for new, before, A in zip(logprob.split([3, 5, 2, 4]), old, advantage, strict=True):
         s = ((new.sum() - before.sum()) / len(new)).exp()
         kept = min(max(s.item(), 0.95), 1.06)
@@ -54,7 +54,7 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
         objective = objective + (kept if clipped else s) * A / 4
 
     method = METHODS["gspo"]
-    rho = method.weights(tokens, cfg)
+    rho = method.weights(tokens, None, cfg)
     ours = (rho * method.surrogate(logprob, tokens, cfg)).sum() / len(tokens)
     torch.testing.assert_close(ours, objective)
     gradients = [torch.autograd.grad(x, logprob)[0] for x in (ours, objective)]
@@ -110,17 +110,17 @@ def test_the_centred_proxy_has_mean_zero_over_the_vocabulary():
     h = torch.randn(4, generator=g)
     logp = (torch.randn(9, 4, generator=g) @ h).log_softmax(0)  # of one state, for each token
     p = logp.exp()
-    mean_p = (p * p).sum().expand(9)
-    v = PROXIES["centred"](token_outputs(h.expand(9, 4), None, logp, None, mean_p), None)
-    torch.testing.assert_close(v, torch.stack([(mean_p[0] - p[y]) * h for y in range(9)]))
+    sum_p2 = (p * p).sum().expand(9)
+    v = PROXIES["centred"](token_outputs(h.expand(9, 4), None, logp, None, sum_p2), None)
+    torch.testing.assert_close(v, torch.stack([(sum_p2[0] - p[y]) * h for y in range(9)]))
     torch.testing.assert_close(p @ v, torch.zeros(4), rtol=0, atol=1e-6)
 
 
 def test_the_scalar_proxy_is_1_minus_p():
     tokens = token_batch([7, 3, 5])
     features = selected_method(train.parse_config(["--proxy", "scalar"])).features
-    v = features(token_outputs(None, tokens.token, tokens.logprob), None)
-    torch.testing.assert_close(v, 1 - tokens.logprob.exp()[:, None])
+    v = features(token_outputs(None, tokens.token, tokens.old_logprob), None)
+    torch.testing.assert_close(v, 1 - tokens.old_logprob.exp()[:, None])
 
 
 SIGNS = {"sure": 1, "unsure": -1}
@@ -134,7 +134,7 @@ def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name):
     mass = tokens.advantage.abs()
     for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
         assert (weight * mass)[side].sum() == pytest.approx(float(mass[side].sum()))
-        order = tokens.logprob[side].argsort()
+        order = tokens.old_logprob[side].argsort()
         assert (sign * weight[side][order].diff() > 0).all()
         spread = 0.2 * (1 - 1 / int(side.sum()))  # ranks are at the middle of equal shares
         ratio = float(weight[side].max() / weight[side].min())

@@ -8,7 +8,14 @@ import pytest
 from tables import rows
 
 import grading
-from grading import choice, grade_all, grade_on_ranks, report_unearnable, why_unearnable
+from grading import (
+    choice,
+    grade_all,
+    grade_on_ranks,
+    refuse_unmatchable,
+    states_answer,
+    why_unearnable,
+)
 from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
@@ -55,11 +62,11 @@ def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):
     question = {"problem": "1+2+3+4?", "answer": r"\sum_{k=1}^{4} k"}
     right = [{"problem": f"{i}?", "answer": "10"} for i in range(2)]
     graded_otherwise = [{"answer": "B", "choice": True}, {"tests": [{"script": "assert f()"}]}]
-    report_unearnable([question, *right, *graded_otherwise], "--data a")
+    refuse_unmatchable([question, *right, *graded_otherwise], "--data a")
     said = capsys.readouterr().out
     assert said.startswith("--data a: 1 of 3 gold answers can never be matched")
     assert "for '1+2+3+4?'" in said
-    report_unearnable(right, "--data a")
+    refuse_unmatchable(right, "--data a")
     assert capsys.readouterr().out == ""
 
 
@@ -70,7 +77,7 @@ ESSAY = "The cat sat on the mat because it was tired of running around"
 def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
     problems = [{"problem": "p", "answer": "1"}, *({"problem": "q", "answer": gold},) * 2]
     with pytest.raises(UserError) as refused:
-        report_unearnable(problems, "--data a")
+        refuse_unmatchable(problems, "--data a")
     said = str(refused.value)
     assert said.startswith("--data a: 2 of 3 gold answers can never be matched; the first is a ")
     assert "--answer-column" in said and "\n" not in said
@@ -80,3 +87,18 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
 def test_labelled_golds_are_no_texts(table, monkeypatch):
     monkeypatch.setattr(grading, "earnable", bool)  # which takes time, and comes first
     assert {why_unearnable(row["gold"]) for row in rows(table)} == {""}
+
+
+@pytest.mark.parametrize(
+    "text, problem, stated",
+    [
+        ("so \\boxed{8}", {"answer": "7"}, True),
+        ("so it is 7", {"answer": "7"}, False),  # the last number of a text is no statement
+        ("```\nf = 1\n```", {"tests": CALLS}, True),
+        ("so \\boxed{8}", {"tests": CALLS}, False),
+        ("The answer is (C).", {"answer": "B", "choice": True}, True),
+        ("Perhaps.", {"answer": "B", "choice": True}, False),
+    ],
+)
+def test_an_answer_is_stated_whether_it_is_right_or_not(text, problem, stated):
+    assert states_answer(text, problem) == stated

@@ -45,7 +45,7 @@ def test_clipped_surrogate_both_sides_and_dual_clip(A):
         u = min(r * A, min(max(r, 0.8), 1.28) * A)
         expected.append(max(u, 10 * A) if A < 0 else u)
     log_ratio = torch.tensor(ratios).log()
-    ours = clipped_surrogate(log_ratio, torch.zeros(8), torch.full((8,), A))
+    ours = clipped_surrogate(log_ratio, torch.zeros(8), torch.full((8,), A), 0.2, 0.28)
     torch.testing.assert_close(ours, torch.tensor(expected))
 
 
@@ -61,6 +61,6 @@ def test_importance_weights_are_the_ratio_up_to_the_cap():
 
 def test_clipped_surrogate_survives_extreme_ratios():
     logprob = torch.tensor([-1e4, 1e4], requires_grad=True)
-    surrogate = clipped_surrogate(logprob, torch.zeros(2), torch.tensor([1.0, -1.0]))
+    surrogate = clipped_surrogate(logprob, torch.zeros(2), torch.tensor([1.0, -1.0]), 0.2, 0.28)
     surrogate.sum().backward()
     assert logprob.grad.isfinite().all()

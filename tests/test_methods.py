@@ -1,4 +1,4 @@
-"""methods.py: each method's weights and surrogate against the formula it cites.
+"""methods.py, metrics.py: each method's weights and surrogate against the formula it cites.
 
 Tests over METHODS include those of extensions.py.
 """
@@ -19,12 +19,11 @@ from methods import (
     checked_weights,
     dapo_surrogate,
     fipo_weights,
-    is_clipped,
     sapo_surrogate,
-    weight_metrics,
 )
+from metrics import is_clipped, weight_metrics
 
-FLAGS = train.parse_config(["--group-size", "4"])
+CFG = train.parse_config(["--group-size", "4"])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -38,10 +37,10 @@ def test_tokens_beyond_a_clip_or_the_dual_clip_are_clipped():
     """r from 0.7 to 11, for A > 0 and then for A < 0. --clip-high is 0.28."""
     ratio = torch.tensor([0.7, 0.9, 1.25, 1.3, 9.0, 11.0]).repeat(2)
     tokens = SimpleNamespace(
-        logprob=torch.zeros(12), advantage=torch.tensor([2.0, -0.5]).repeat_interleave(6)
+        old_logprob=torch.zeros(12), advantage=torch.tensor([2.0, -0.5]).repeat_interleave(6)
     )
     pos, neg = [False] * 3 + [True] * 3, [True] + [False] * 4 + [True]
-    assert is_clipped(METHODS["dapo"], ratio.log(), tokens, FLAGS).tolist() == pos + neg
+    assert is_clipped(METHODS["dapo"], ratio.log(), tokens, CFG).tolist() == pos + neg
 
 
 @pytest.mark.parametrize("name", ["grpo", "sapo"])
@@ -75,21 +74,21 @@ def test_fipo_weights_match_an_explicit_double_sum():
             future = sum(2 ** (-(k - t) / 32) * z[k] for k in range(t, len(z)))
             expected.append(min(max(math.exp(future), 1.0), 1.2))
 
-    logprob = tokens.logprob + log_ratio
-    ours = fipo_weights(logprob, tokens.logprob, tokens.length)
+    logprob = tokens.old_logprob + log_ratio
+    ours = fipo_weights(logprob, tokens.old_logprob, tokens.length)
     torch.testing.assert_close(ours, torch.tensor(expected), rtol=1e-5, atol=1e-5)
     assert ours[49] == 1
     assert ((ours > 1) & (ours < 1.2)).any()
-    surrogate = METHODS["fipo"].surrogate(logprob, tokens, FLAGS)
-    assert torch.equal(surrogate, ours * dapo_surrogate(logprob, tokens, FLAGS))
+    surrogate = METHODS["fipo"].surrogate(logprob, tokens, CFG)
+    assert torch.equal(surrogate, ours * dapo_surrogate(logprob, tokens, CFG))
 
 
 @pytest.mark.parametrize("A, tau", [(1.5, 1.0), (-0.5, 1.05)])
 def test_sapo_surrogate_slope_matches_the_formula(A, tau):
     """The slope in log π is A r sech²(τ (r-1) / 2); τ is 1 where A > 0, else 1.05."""
     log_ratio = torch.linspace(-1, 1, 21, requires_grad=True)
-    tokens = token_batch([21], of_response=[A], logprob=torch.zeros(21))
-    surrogate = sapo_surrogate(log_ratio, tokens, FLAGS)
+    tokens = token_batch([21], of_response=[A], old_logprob=torch.zeros(21))
+    surrogate = sapo_surrogate(log_ratio, tokens, CFG)
     (gradient,) = torch.autograd.grad(surrogate.sum(), log_ratio)
     r = log_ratio.detach().exp()
     torch.testing.assert_close(gradient, A * r / torch.cosh(tau * (r - 1) / 2) ** 2)
@@ -97,7 +96,7 @@ def test_sapo_surrogate_slope_matches_the_formula(A, tau):
 
 def test_clipped_surrogate_uses_the_clip_flags():
     narrow = SimpleNamespace(clip_low=0.1, clip_high=0.05)
-    tokens = token_batch([1, 1], of_response=[-1.0, 1.0], logprob=torch.zeros(2))
+    tokens = token_batch([1, 1], of_response=[-1.0, 1.0], old_logprob=torch.zeros(2))
     out = dapo_surrogate(torch.tensor([0.5, 2.0]).log(), tokens, narrow)
     assert out.tolist() == pytest.approx([-0.9, 1.05])
 
@@ -106,24 +105,26 @@ def test_clipped_surrogate_uses_the_clip_flags():
 def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     """Eq. 9: near θ_old every method is Σ ρ A v, so the surrogate itself has slope A."""
     logprob = torch.tensor([-0.3, -1.0, -2.0], requires_grad=True)
-    tokens = token_batch([3], logprob=logprob.detach(), advantage=torch.tensor([1.3, -0.7, 0.0]))
-    surrogate = METHODS[name].surrogate(logprob, tokens, FLAGS)
+    tokens = token_batch(
+        [3], old_logprob=logprob.detach(), advantage=torch.tensor([1.3, -0.7, 0.0])
+    )
+    surrogate = METHODS[name].surrogate(logprob, tokens, CFG)
     (gradient,) = torch.autograd.grad(surrogate.sum(), logprob)
     torch.testing.assert_close(gradient, tokens.advantage)
 
 
 def test_checked_weights_names_a_method_whose_weights_are_invalid():
     tokens = token_batch([3, 4])
-    for weights in (torch.ones(6), torch.full((7,), math.nan), tokens.logprob):
-        method = Method(weights=lambda tokens, flags, weights=weights: weights)
+    for weights in (torch.ones(6), torch.full((7,), math.nan), tokens.old_logprob):
+        method = Method(weights=lambda *_, weights=weights: weights)
         with pytest.raises(UserError, match="--method mine must give one finite weight"):
-            checked_weights(method, tokens, SimpleNamespace(method="mine"))
+            checked_weights(method, tokens, None, SimpleNamespace(method="mine"))
 
 
 def test_weight_metrics_are_means_and_correlations_by_side():
     tokens = token_batch([40, 25, 30, 20], of_response=[1.5, -0.5, 0.0, -1.0])
     cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
-    surprise = 1 - tokens.logprob.double().exp()
+    surprise = 1 - tokens.old_logprob.double().exp()
     rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
     rho[:10] = 1.2  # λ_max: λ̄ = λ / 0.9 from here on
     rho[65:95] = 0.5  # λ_min

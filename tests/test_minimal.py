@@ -13,6 +13,7 @@ import minimal
 import toy
 import train
 from delta import delta_coefficients, token_gradient_proxy
+from methods import DAPO_CLIP
 
 
 def test_minimal_and_train_have_the_same_steps_and_accuracies(tmp_path, monkeypatch, capsys):
@@ -63,17 +64,17 @@ def test_token_weights_are_delta_coefficients(K):
 def test_advantages_and_surrogate_are_those_of_grpo():
     g = torch.Generator().manual_seed(0)
     rewards = (torch.rand(80, generator=g) < 0.2).float()  # some groups have equal rewards
-    ours = minimal.group_advantages(rewards, 8)
-    assert torch.equal(ours, grpo.group_advantages(rewards, 8))
-    assert (ours == 0).any() and (ours != 0).any()
+    advantage = minimal.group_advantages(rewards, 8)
+    assert torch.equal(advantage, grpo.group_advantages(rewards, 8))
+    assert (advantage == 0).any() and (advantage != 0).any()
 
     assert not minimal.group_advantages(torch.full((8,), 0.7), 8).any()  # whose mean is not 0.7
 
     log_ratio = torch.linspace(-3, 3, 80)  # both clips and the dual clip
     old = torch.full((80,), -1.0)
-    for A in (ours, torch.ones(80), -torch.ones(80)):
-        surrogate = minimal.clipped_surrogate(old + log_ratio, old, A)
-        assert torch.equal(surrogate, grpo.clipped_surrogate(old + log_ratio, old, A))
+    for A in (advantage, torch.ones(80), -torch.ones(80)):
+        ours = minimal.clipped_surrogate(old + log_ratio, old, A)
+        assert torch.equal(ours, grpo.clipped_surrogate(old + log_ratio, old, A, *DAPO_CLIP))
 
 
 def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan(monkeypatch):

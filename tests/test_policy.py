@@ -11,9 +11,9 @@ import torch
 from torch.autograd import grad
 
 import policy as policy_module
-from batch import micro_batch, packed, plan_mini_batches
+from batch import packed, padded, plan_mini_batches
 from methods import row_proxy
-from policy import Policy, Product, old_log_probabilities
+from policy import Float32Product, Policy, old_log_probabilities
 
 ALL = range(24)  # the responses of the fixture `batch`
 ADVANTAGES = torch.tensor([1.0, 0, -1, 0.5] * 6)
@@ -21,7 +21,7 @@ ADVANTAGES[8:12] = 0
 
 
 def outputs(policy, batch, index=ALL):
-    micro = micro_batch(batch, list(index))
+    micro = padded(batch, list(index), has_advantage=True)
     return policy(micro.ids, micro.mask)
 
 
@@ -33,7 +33,7 @@ def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(b
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-def test_a_certain_token_has_entropy_0_and_mean_p_1(base):
+def test_a_certain_token_has_entropy_0_and_sum_p2_1(base):
     """0 log 0 = 0: a probability that underflows gives no NaN."""
     W = torch.tensor([[1.0], [-1.0]])
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_a_gpus_product_is_exact_for_bfloat16_factors(monkeypatch):
     h = torch.randn(6, 4, generator=g).bfloat16().requires_grad_()
     W = torch.randn(5, 4, generator=g).bfloat16().float().requires_grad_()
     upstream = torch.randn(6, 5, generator=g).bfloat16().float()
-    ours, expected = Product.apply(h, W), h.float() @ W.T
+    ours, expected = Float32Product.apply(h, W), h.float() @ W.T
     torch.testing.assert_close(ours, expected)
     of_h, of_W = grad(ours, (h, W), upstream)
     wanted_h, wanted_W = grad(expected, (h, W), upstream)
@@ -99,14 +99,21 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     with torch.no_grad():
         whole = outputs(policy, batch)
     plan = plan_mini_batches(batch, ADVANTAGES, 8, budget)
-    logprob, entropy, features = old_log_probabilities(policy, plan, row_proxy)
+    logprob, entropy, v = old_log_probabilities(policy, plan, row_proxy)
     for ours, expected in ((logprob, whole.logprob), (entropy, whole.entropy)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
         assert not ours.requires_grad
-    assert torch.equal(packed(batch, ADVANTAGES, ADVANTAGES, logprob, entropy).token, whole.token)
+    tokens = packed(
+        batch,
+        rewards=ADVANTAGES,
+        advantages=ADVANTAGES,
+        old_logprob=logprob,
+        entropy=entropy,
+    )
+    assert torch.equal(tokens.token, whole.token)
 
-    index, rows = (torch.cat(column) for column in zip(*features.parts, strict=True))
-    v = -torch.expm1(whole.logprob)[:, None] * whole.hidden  # (1 - p) h
-    torch.testing.assert_close(rows, v[index], rtol=1e-4, atol=1e-4)
-    assert torch.equal(index.sort().values, torch.arange(len(v)))
+    index, rows = (torch.cat(column) for column in zip(*v.parts, strict=True))
+    expected = -torch.expm1(whole.logprob)[:, None] * whole.hidden  # (1 - p) h
+    torch.testing.assert_close(rows, expected[index], rtol=1e-4, atol=1e-4)
+    assert torch.equal(index.sort().values, torch.arange(len(expected)))
     assert not rows.requires_grad

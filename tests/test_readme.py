@@ -101,8 +101,8 @@ def test_the_example_method_runs(other_methods):
     code = code_blocks(EXTENDING, "python")[0]
     executed(code, extensions)
     tokens = token_batch([4, 6, 3])
-    weights = other_methods["rarity"].weights(tokens, None)
-    torch.testing.assert_close(weights, -tokens.logprob / -tokens.logprob.mean())
+    weights = other_methods["rarity"].weights(tokens, None, None)
+    torch.testing.assert_close(weights, -tokens.old_logprob / -tokens.old_logprob.mean())
 
 
 def test_the_example_with_hidden_states_runs(other_methods):
@@ -110,10 +110,9 @@ def test_the_example_with_hidden_states_runs(other_methods):
     record = other_methods["long_states"]
 
     hidden = torch.randn(13, 4, generator=torch.Generator().manual_seed(0))
-    features = Rows(13)
-    features.add(torch.arange(13), record.features(SimpleNamespace(hidden=hidden), None))
-    tokens = token_batch([4, 6, 3], features=features)
-    weights = record.weights(tokens, None)
+    v = Rows(13)
+    v.add(torch.arange(13), record.features(SimpleNamespace(hidden=hidden), None))
+    weights = record.weights(token_batch([4, 6, 3]), v, None)
     torch.testing.assert_close(weights, hidden.norm(dim=1) / hidden.norm(dim=1).mean())
 
 

@@ -20,9 +20,9 @@ from rollout import (
     InverseCDF,
     Sampling,
     draw_indices,
-    generate,
-    random_numbers,
+    generator_of,
     rollout,
+    sample_responses,
     token_distribution,
 )
 
@@ -62,7 +62,7 @@ def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     prompts = prompts_of(tokenizer, (4, 3, 5))
     sampling = Sampling(48, temperature=0, top_p=0.7, seed=5, in_flight=3)
     out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling)
-    assert all((each.logprob == 0).all() for each in out)  # probability 1
+    assert all((each.sampler_logprob == 0).all() for each in out)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
     greedy = model.generate(torch.tensor(prompts), generation_config=config)
@@ -109,7 +109,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
             response.append(whole[:count], whole[:count] * -0.1, ends, 9)
             yield response
 
-    monkeypatch.setattr("rollout.generate", drawn)
+    monkeypatch.setattr("rollout.sample_responses", drawn)
     out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
     assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
@@ -147,7 +147,7 @@ def scripted_responses(lengths: list[int]) -> list[Running]:
     """
     responses = []
     for i, length in enumerate(lengths):
-        u = random_numbers(0, 0, i, 0).random(100) * 0.5
+        u = generator_of(0, 0, i, 0).random(100) * 0.5
         u[length - 1] = 1 - 2**-53
         responses.append(Running(PROMPTS[i % len(PROMPTS)], given(u)))
     return responses
@@ -164,7 +164,7 @@ def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capaci
 
     def tokens(sampling):
         responses = scripted_responses(lengths)
-        finished = list(generate(model, responses, [LAST], sampling))
+        finished = list(sample_responses(model, responses, [LAST], sampling))
         assert sorted(map(id, finished)) == sorted(map(id, responses))  # each once
         return [response.result()[0].tolist() for response in responses]
 

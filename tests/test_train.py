@@ -11,7 +11,6 @@ import math
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -23,6 +22,7 @@ from toy_runs import (
     HELD_OUT,
     PROBLEMS,
     in_turn,
+    next_step,
     read_lines,
     refusal,
     same_weights,
@@ -37,12 +37,11 @@ import rollout
 import train
 from ablations import random_coefficients
 from batch import packed
-from config import METHODS, Config
+from config import METHODS
 from grpo import group_advantages
 from infra.errors import Interrupted, UserError
 from infra.folder import write_lines
 from infra.progress import Stopwatch
-from infra.run import RunState
 from methods import Method, dapo_surrogate, ones
 from toy.presets import CHAINS
 
@@ -90,21 +89,21 @@ def test_train_writes_all_promised_files(finished, first_model):
 def test_an_evaluation_has_its_own_top_p(tmp_path):
     """A small one leaves the likeliest token only."""
     flags = ["--eval-data", HELD_OUT, "--eval-top-p", "1e-6", "--max-new-tokens", "64"]
-    metrics = train.evaluate(train.prepare(small_config(tmp_path, *flags, steps=1)))
+    metrics = train.evaluate_held_out(train.prepare(small_config(tmp_path, *flags, steps=1)))
     assert metrics["eval_accuracy"] == metrics["eval_greedy"]
 
 
 def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     """A tie keeps the earlier one."""
     scores = iter([0.1, 0.2, 0.4, 0.4, 0.3])
-    monkeypatch.setattr(train, "evaluate", lambda run: {"eval_accuracy": next(scores)})
+    monkeypatch.setattr(train, "evaluate_held_out", lambda run: {"eval_accuracy": next(scores)})
     flags = ["--eval-data", HELD_OUT, "--eval-every", "1"]
     run = train.prepare(small_config(tmp_path, *flags, steps=5))
     exported = {}
     for step in range(1, 6):
         run.state.step = step
         with patch.object(train, "export") as export:
-            train.finish_step(run)
+            train.evaluate_and_save(run)
         exported[step] = [call.args[0].name for call in export.call_args_list]
     assert exported == {1: ["best"], 2: ["best"], 3: ["best"], 4: [], 5: []}
 
@@ -114,19 +113,19 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
-    """(for each of two steps its tokens and ratios, the metrics). All weights are 1.
+    """(for each of two steps its tokens, ratios and cfg, the metrics). All weights are 1.
 
     The ratios are max |log π_θ - log π_old| of every trained micro-batch, in order.
     """
     steps = []
 
-    def weights(tokens, flags):
-        steps.append((tokens, []))
+    def weights(tokens, v, cfg):
+        steps.append((tokens, [], cfg))
         return torch.ones_like(tokens.advantage)
 
-    def surrogate(logprob, tokens, flags):
-        steps[-1][1].append(float((logprob - tokens.logprob).detach().abs().max()))
-        return dapo_surrogate(logprob, tokens, flags)
+    def surrogate(logprob, tokens, cfg):
+        steps[-1][1].append(float((logprob - tokens.old_logprob).detach().abs().max()))
+        return dapo_surrogate(logprob, tokens, cfg)
 
     folder = tmp_path_factory.mktemp("observed")
     flags = ["--micro-batch-tokens", "150", "--lr", "1e-2", "--temperature", "1.3"]
@@ -136,7 +135,7 @@ def observed(tmp_path_factory):
 
 
 def test_the_ratio_is_exactly_one_until_an_update(observed):
-    (_, ratios), _ = observed[0]
+    (_, ratios, _), _ = observed[0]
     before = ratios.count(0.0)
     assert before > 1
     assert min(ratios[before:]) > 1e-4
@@ -152,7 +151,7 @@ def test_tokens_beyond_the_clip_range_are_counted(observed):
 
 
 def test_random_weights_differ_between_steps(observed):
-    drawn = [random_coefficients(tokens, Config())[:4] for tokens, _ in observed[0]]
+    drawn = [random_coefficients(tokens, None, cfg)[:4] for tokens, _, cfg in observed[0]]
     assert not torch.equal(*drawn)
 
 
@@ -162,9 +161,9 @@ def test_random_weights_differ_between_steps(observed):
 def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
     """With a ratio of 2 on every token, a cap of 1.5 multiplies the gradient by 1.5."""
 
-    def half_as_likely_to_the_sampler(*arguments):
-        tokens = packed(*arguments)
-        return dataclasses.replace(tokens, sampler_logprob=tokens.logprob - math.log(2))
+    def half_as_likely_to_the_sampler(*arguments, **named):
+        tokens = packed(*arguments, **named)
+        return dataclasses.replace(tokens, sampler_logprob=tokens.old_logprob - math.log(2))
 
     monkeypatch.setattr(train, "packed", half_as_likely_to_the_sampler)
     norms = []
@@ -196,18 +195,18 @@ def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(gradient, moved):
     optimizer = torch.optim.SGD([vector], lr=1.0)
     policy = torch.nn.ParameterList([vector])
     vector.grad = torch.tensor(gradient)
-    run = SimpleNamespace(policy=policy, optimizer=optimizer, state=RunState())
-    assert train.clip_and_step(run, 0.5) == pytest.approx(math.hypot(*gradient))
+    assert train.clip_and_step(policy, optimizer, 0.5) == pytest.approx(math.hypot(*gradient))
     torch.testing.assert_close(vector.detach(), -torch.tensor(moved))
     assert vector.grad is None
 
 
 def test_three_skipped_updates_in_a_row_stop_the_run(tmp_path):
     """The skipped step 1 does not count. Step 4 writes no checkpoint, although one is due."""
-    factors = iter([math.inf, 1.0, 1.0, math.inf, math.inf, math.inf])
+    factors = [math.inf, 1.0, 1.0, math.inf, math.inf, math.inf]
+    calls = iter(factor for factor in factors for _ in range(2))  # for the loss, for clip_fraction
 
-    def explodes(logprob, tokens, flags):
-        return logprob * next(factors)
+    def explodes(logprob, tokens, cfg):
+        return logprob * next(calls)
 
     cfg = small_config(tmp_path, *ONE_UPDATE, steps=9)
     with pytest.raises(FloatingPointError, match="not finite in 3 updates in a row"):
@@ -223,7 +222,7 @@ WEIGHTS = [  # each method, and flags that change what a step keeps or stores
     *(["--method", method] for method in METHODS),
     ["--K", "3"],
     ["--proxy", "topk", "--proxy-topk", "5"],
-    ["--proxy", "exact"],
+    ["--proxy", "exact_gradient"],
     ["--delta-variant", "fixed_gamma"],
     ["--select", "bottom", "--select-share", "0.3"],
 ]
@@ -237,29 +236,27 @@ def prepared(tmp_path_factory):
 
 @pytest.mark.parametrize("flags", WEIGHTS, ids=" ".join)
 def test_every_method_trains(flags, prepared):
-    """Equal weights have no metrics, and a surrogate without a clip clips nothing."""
+    """A surrogate without a clip clips nothing."""
     run, before = prepared, [p.to_local().clone() for p in prepared.policy.parameters()]
     run.cfg = small_config(run.folder, *flags, "--prompts", "2", "--mini-batch", "1", steps=99)
-    with rewarded(unequal()):
-        train.train_step(run, train.selected_method(run.cfg, run.state.memory), run.state.step + 1)
+    run.method = train.selected_method(run.cfg, run.state.memory)
+    next_step(run, unequal())
     row = run.state.metrics
     assert row["grad_norm"] > 0
     assert math.isfinite(row["loss"])
     assert row["skipped_updates"] == 0
     pairs = zip(before, run.policy.parameters(), strict=True)
     assert not all(torch.equal(old, p.to_local()) for old, p in pairs)
-    method = METHODS[run.cfg.method]
-    assert ("lambda_std" in row) == (method.weights is not ones)
-    assert method.clip_range or row["clip_fraction"] == 0
+    assert METHODS[run.cfg.method].clip_range or row["clip_fraction"] == 0
 
 
 def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(tmp_path):
     """All responses are right. At this temperature their lengths, and so the penalties, differ."""
     batches = []
 
-    def weights(tokens, flags):
+    def weights(tokens, v, cfg):
         batches.append(tokens)
-        return ones(tokens, flags)
+        return ones(tokens, v, cfg)
 
     cfg = small_config(tmp_path, "--overlong-buffer", "15", "--temperature", "3", steps=1)
     train_steps(cfg, Method(weights=weights), in_turn(itertools.repeat(1.0)))
@@ -301,7 +298,7 @@ def test_a_problem_that_returns_in_a_later_round_gets_new_responses(tmp_path):
     """Ten rounds of two problems, out of eight."""
     run = two_by_two(tmp_path, "--dynamic-sampling", "--data", HELD_OUT)
     with (
-        patch.object(rollout, "random_numbers", wraps=rollout.random_numbers) as drawn,
+        patch.object(rollout, "generator_of", wraps=rollout.generator_of) as drawn,
         rewarded(in_turn([0] * 40)),
     ):
         train.sample(run, 1, Stopwatch())
@@ -322,9 +319,9 @@ def test_sampling_is_abandoned_after_a_signal(tmp_path):
 @pytest.mark.parametrize(
     "number, function, call, step",
     [
-        (signal.SIGTERM, "evaluate", 1, 0),  # the evaluation before the first step
-        (signal.SIGINT, "old_log_probabilities", 2, 1),  # step 2 makes no update
-        (signal.SIGINT, "evaluate", 2, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGTERM, "evaluate_held_out", 1, 0),  # the evaluation before the first step
+        (signal.SIGINT, "draw_indices", 2, 1),  # before step 2 is sampled: it makes no update
+        (signal.SIGINT, "evaluate_held_out", 2, 2),  # step 2 is evaluated and logged after resuming
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(
@@ -377,7 +374,9 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--proxy-topk 5", "--proxy-topk does nothing with --proxy lm_head"),
+        ("--proxy-topk 5", "--proxy-topk does nothing with --proxy row"),
+        ("--proxy lm_head", "argument --proxy: lm_head is now called row"),
+        ("--proxy exact", "argument --proxy: exact is now called exact_gradient"),
         ("--select-share 0.3", "--select-share does nothing with --select none"),
         ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
         ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),

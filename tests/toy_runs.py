@@ -15,6 +15,7 @@ from forked import ROOT, Forked
 from hashed_rewards import hashes, rewarded
 
 import train
+from infra.progress import Stopwatch
 from infra.ranks import full_tensor
 from methods import Method
 
@@ -45,12 +46,23 @@ def train_steps(cfg: train.Config, method: Method | None = None, rewards=hashes)
     method: instead of the one that the flags select.
     """
     run = train.prepare(cfg)
-    method = method or train.selected_method(cfg, run.state.memory)
-    with rewarded(rewards):
-        for step in range(run.state.step + 1, cfg.steps + 1):
-            train.train_step(run, method, step)
-            train.finish_step(run)
+    run.method = method or run.method
+    while run.state.step < cfg.steps:
+        next_step(run, rewards)
+        train.evaluate_and_save(run)
     return run
+
+
+def next_step(run: train.Run, rewards=hashes) -> tuple:
+    """Train one more step, as train.train does. Returns (rollouts, tokens, ρ [N])."""
+    step = run.state.step + 1
+    with rewarded(rewards):
+        rollouts, position = train.sample(run, step, Stopwatch())
+    metrics, tokens, weight = train.train_step(
+        run.policy, run.optimizer, run.method, rollouts, run.cfg, step
+    )
+    run.finish_step(step, position, metrics, rollouts, tokens, weight)
+    return rollouts, tokens, weight
 
 
 def in_turn(rewards) -> Callable:

@@ -76,7 +76,7 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     p = planned(size, flags, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * size.parameters
     keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
-    column = [[sampler.Kept([keys, keys], {})]]
+    column = [[sampler.LayerCache([keys, keys], {})]]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
     monkeypatch.setattr(sampler, "prefill", lambda *_: column)
     lm = SimpleNamespace(

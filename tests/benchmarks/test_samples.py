@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -96,7 +97,7 @@ def test_text_is_drawn_as_it_is(tmp_path):
     folder = run_of(tmp_path / "run", [rated("a $x_\n" * 99, x, tokens=text) for x in (0.0, 1.0)])
     picture.main([str(folder)])
     assert Image.open(folder / "tokens.png").width == 1400
-    assert picture.place(text * 50, picture.COLUMNS)[-1][::2] == (399, 49)  # 400 tokens fit
+    assert picture.place(text * 50, picture.COLUMNS, picture.LINES)[-1][2] == 5  # six lines
 
 
 @pytest.mark.parametrize("truncated", [False, True])
@@ -104,4 +105,13 @@ def test_a_response_that_was_cut_off_is_marked(truncated):
     axes = Figure().subplots()
     sample = rated("1+1=?", 0.0) | {"truncated": truncated}
     picture.draw_response(axes, sample, picture.colours_of(0.5))
-    assert ("wrong, cut off, A" in axes.get_title(loc="left")) == truncated
+    assert axes.get_title(loc="left").startswith("wrong, cut off:") == truncated
+
+
+def test_each_token_stands_at_its_probability_and_weight_on_its_side():
+    axes = Figure().subplots()
+    other = rated("1+1=?", 1.0) | {"lambda": [1.1, 1.2], "logprob": [-0.1, -0.2]}
+    picture.draw_weights(axes, [rated("1+1=?", 0.0), other])
+    right, wrong = (points.get_offsets().tolist() for points in axes.collections)
+    assert np.allclose(right, [[np.exp(-0.1), 1.1], [np.exp(-0.2), 1.2]])
+    assert [weight for _, weight in wrong] == pytest.approx([0.8, 0.9, 1.0, 1.1])

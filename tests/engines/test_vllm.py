@@ -24,7 +24,7 @@ from infra.ranks import start_ranks
 from infra.sampler import Running
 from infra.vllm_engine import VLLMEngine
 from loading import load_policy
-from rollout import Sampling, random_numbers, token_distribution
+from rollout import Sampling, generator_of, token_distribution
 from toy import TOKEN_ID
 
 ENGINE = ["--engine", "vllm", "--max-new-tokens", "64", "--recompute", "False"]
@@ -60,7 +60,7 @@ def engine(asleep) -> VLLMEngine:
 
 def requests(count: int) -> list[Running]:
     prompts = toy.build_tokenizer()([x["problem"] for x in toy.problems(count)]).input_ids
-    return [Running(prompt, random_numbers(0, 1, i, 0)) for i, prompt in enumerate(prompts)]
+    return [Running(prompt, generator_of(0, 1, i, 0)) for i, prompt in enumerate(prompts)]
 
 
 def tokens_of(responses) -> list[list[int]]:
@@ -79,7 +79,7 @@ def difference(
     times: that each prompt is repeated. Twelve fill a block of vLLM's prefix cache, 128 tokens, but
         log p of texts so unlike the toy's is rounded ten times as much.
     """
-    asked = [Running((times * request.prompt)[:140], request.numbers) for request in requests(8)]
+    asked = [Running((times * request.prompt)[:140], request.generator) for request in requests(8)]
     samples = list(engine.sample(asked, [], Sampling(24, temperature, top_p)))
     differences = []
     with engine.policy.unsharded() as lm:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ from trl import GRPOTrainer
 from trl.scripts import grpo
 
 import toy
-from batch import Rollout, packed, plan_mini_batches
+from batch import Response, packed, plan_mini_batches
 from config import Config, selected_method
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
 from methods import checked_weights
@@ -32,7 +33,7 @@ from trl_delta import WeightedTrainer, right
 G = 8  # responses per problem
 WEIGHTS = [
     *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
-    *({"proxy": name} for name in ("scalar", "centred", "lm_head", "topk", "exact")),
+    *({"proxy": name} for name in ("scalar", "centred", "row", "topk", "exact_gradient")),
     {"delta_variant": "random"},
 ]  # --select is missing: rounding chooses among tokens that are nearly equal
 TIMES = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
@@ -89,8 +90,8 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
 
     Rounding may swap tokens of equal priority where a method keeps only some.
     """
-    flags = Config(**weights, group_size=G)
-    trainer.weights, trainer.method = flags, selected_method(flags)
+    cfg = Config(**weights, group_size=G)
+    trainer.cfg, trainer.method = cfg, selected_method(cfg)
     with patch.object(GRPOTrainer, "_generate_and_score_completions", lambda *_: dict(batch)):
         weighted = trainer._generate_and_score_completions([])["advantages"]  # [B, T]
 
@@ -99,10 +100,15 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     advantages = torch.tensor(advantages)
     plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
     old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
-    seed = trainer.args.seed + trainer.state.global_step
-    unknown = torch.full_like(advantages, torch.nan)  # TRL does not return the rewards
-    tokens = packed(rollouts, unknown, advantages, *old, seed=seed)
-    expected = checked_weights(trainer.method, tokens, flags) * tokens.advantage  # [N]
+    tokens = packed(
+        rollouts,
+        rewards=torch.full_like(advantages, torch.nan),  # TRL does not return them
+        advantages=advantages,
+        old_logprob=old[0],
+        entropy=old[1],
+    )
+    of_step = replace(cfg, seed=trainer.args.seed + trainer.state.global_step)
+    expected = checked_weights(trainer.method, tokens, old[2], of_step) * tokens.advantage  # [N]
     first = rank_and_world()[0] * len(mine)
     span = slice(tokens.span(first).start, tokens.span(first + len(mine) - 1).stop)
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
@@ -110,7 +116,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     return float((apart > 1e-4).float().mean())
 
 
-def rollouts_of(batch: dict) -> list[Rollout]:
+def rollouts_of(batch: dict) -> list[Response]:
     """The responses of a batch of TRL's, without padding."""
     sides = []
     for side in ("prompt", "completion"):
@@ -118,7 +124,7 @@ def rollouts_of(batch: dict) -> list[Rollout]:
         rows = zip(batch[f"{side}_ids"], masks.bool(), strict=True)
         sides.append([row[mask].tolist() for row, mask in rows])
     return [
-        Rollout(prompt, np.array(tokens, dtype=np.int32), np.full(len(tokens), np.nan), "", False)
+        Response(prompt, np.array(tokens, dtype=np.int32), np.full(len(tokens), np.nan), "", False)
         for prompt, tokens in zip(*sides, strict=True)
     ]
 

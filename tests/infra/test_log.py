@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from batch import packed
+from batch import Rollout, packed
 from infra.errors import UserError
 from infra.folder import read_lines
 from infra.log import (
+    hint_at_equal_rewards,
     log,
+    print_summary,
     refuse_mismatch,
-    report,
-    report_equal_rewards,
-    rollout_metrics,
     save_samples,
 )
+from metrics import rollout_metrics
 
 
 def row(step, **changed):
@@ -43,7 +43,7 @@ def test_a_line_is_logged_and_printed_for_each_step_and_the_gain_at_the_end(tmp_
         log(run, metrics)
         log(run_in(tmp_path, rank=1), metrics)  # silent
     assert read_lines(tmp_path / "metrics.jsonl") == METRICS
-    report(run)
+    print_summary(run)
     first, second, third, last, *_ = capsys.readouterr().out.splitlines()
     assert first.split() == ["step", "0/130", "eval_accuracy", "0.25"]
     assert second.startswith("step    1/130  reward 0.5  response_length 40  entropy 0.4")
@@ -55,12 +55,18 @@ def test_a_model_that_vllm_runs_differently_is_refused(tmp_path, capsys):
     run = run_in(tmp_path)
     log(run, row(1, mismatch=0.2))
     assert "mismatch 0.2 nats: sampler and policy disagree" in capsys.readouterr().out
-    refuse_mismatch(run, 0.4)
+
+    def tokens(mismatch):
+        old_logprob = torch.tensor([0.5, 0.5])
+        apart = torch.tensor([mismatch, -mismatch])
+        return SimpleNamespace(old_logprob=old_logprob, sampler_logprob=old_logprob + apart)
+
+    refuse_mismatch(run.cfg, tokens(0.4))
     run.cfg.engine = "vllm"
-    refuse_mismatch(run, 0.2)
+    refuse_mismatch(run.cfg, tokens(0.2))
     for mismatch in (0.4, math.nan):
         with pytest.raises(UserError, match=f"differ by {mismatch} nats .* drop the flag"):
-            refuse_mismatch(run, mismatch)
+            refuse_mismatch(run.cfg, tokens(mismatch))
 
 
 @pytest.fixture
@@ -68,29 +74,37 @@ def graded(batch):
     """(rollouts, tokens, ρ): 6 groups of 4; each response has a different advantage."""
     rollouts = []
     for i, each in enumerate(batch):
-        problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": ["x"]}
+        problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": []}
         reward = [0.0, 0.0, 1.0, 1.0][i % 4]
-        rollouts.append(each._replace(problem=problem, reward=reward, truncated=i % 3 == 0))
-    logprob = torch.from_numpy(np.concatenate([each.logprob for each in rollouts]))
+        response = each._replace(truncated=i % 3 == 0)
+        rollouts.append(Rollout(*response, problem, reward))
+    logprob = torch.from_numpy(np.concatenate([each.sampler_logprob for each in rollouts]))
     N = len(logprob)
-    advantages = torch.arange(24.0) - 5
-    entropy = torch.arange(N) / 100
-    tokens = packed(rollouts, torch.zeros(24), advantages, logprob, entropy)
+    tokens = packed(
+        rollouts,
+        rewards=torch.zeros(24),
+        advantages=torch.arange(24.0) - 5,
+        old_logprob=logprob,
+        entropy=torch.arange(N) / 100,
+    )
     return rollouts, tokens, torch.arange(N) / 1000
 
 
 def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     rollouts, tokens, _ = graded
-    sampled = tokens.logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
+    texts = 6 * ["so \\boxed{7}"] + 18 * ["so it is 7"]
+    rollouts = [each._replace(text=text) for each, text in zip(rollouts, texts, strict=True)]
+    sampled = tokens.old_logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
     metrics = rollout_metrics(rollouts, tokens)
     expected = {
         "reward": 0.5,
+        "answered": 6 / 24,
         "entropy": float(tokens.entropy.mean()),
         "response_length": sum(len(each.tokens) for each in rollouts) / 24,
         "truncated": sum(each.truncated for each in rollouts) / 24,
         "without_advantage": len(rollouts[5].tokens) / len(tokens),  # its A is 0
-        "mismatch": float((tokens.logprob - sampled).abs().mean()),
+        "mismatch": float((tokens.old_logprob - sampled).abs().mean()),
     }
     assert metrics == pytest.approx(expected, rel=1e-4)
 
@@ -118,8 +132,9 @@ def test_a_run_with_equal_rewards_is_explained(
         each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
         for i, each in enumerate(graded[0])
     ]
-    report_equal_rewards(run, rollouts)
-    report_equal_rewards(run_in(tmp_path, rank=1), rollouts)  # silent
+    metrics = rollout_metrics(rollouts, graded[1])
+    hint_at_equal_rewards(run, rollouts, metrics)
+    hint_at_equal_rewards(run_in(tmp_path, rank=1), rollouts, metrics)  # silent
     out = capsys.readouterr().out
     assert out.count("\n") == (said is not None)
     assert (said or "") in out
@@ -142,4 +157,4 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
         own = slice(sum(length[:i]), sum(length[: i + 1]))
         for name, numbers in (("lambda", weight), ("entropy", tokens.entropy)):
             assert sample[name] == pytest.approx(numbers[own].tolist(), abs=1e-3)
-        assert sample["logprob"] == pytest.approx(tokens.logprob[own].tolist(), abs=1e-3)
+        assert sample["logprob"] == pytest.approx(tokens.old_logprob[own].tolist(), abs=1e-3)

@@ -21,6 +21,7 @@ from toy_runs import (
     SMALL,
     contents,
     in_turn,
+    next_step,
     read_lines,
     refusal,
     same_weights,
@@ -131,7 +132,7 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     kept = run.folder / "checkpoint-000001"  # brought back by hand
     kept.mkdir()
     (kept / "mine").touch()
-    train.train_step(run, train.selected_method(run.cfg), 1)  # before, there are no moments
+    next_step(run)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
@@ -211,7 +212,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     users |= {"model.safetensors.bak", "model-00001-of-00002.safetensors.bak"}
     for name in (*users, "model-00001-of-00002.safetensors", "model.safetensors.index.json"):
         (target / name).touch()
-    train.train_step(run, train.selected_method(run.cfg), 1)
+    next_step(run)
     export(target, run.policy, run.tokenizer)
     assert names(target) == written | users
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
@@ -220,7 +221,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     link = run.folder / "best"
     link.symlink_to(target)
     before = contents(target)
-    train.train_step(run, train.selected_method(run.cfg), 2)
+    next_step(run)
     export(link, run.policy, run.tokenizer)
     assert contents(target) == before
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)

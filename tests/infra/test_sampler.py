@@ -19,8 +19,8 @@ def response(prompt_length=2, new=0):
 
 def test_waiting_responses_enter_up_to_the_limit_in_order():
     running, first, second, third = response(new=10), response(2), response(3), response(4)
-    waiting = [first, second, third]
-    assert schedule([running], waiting, 3, 10**6) == [running, first, second]
+    chosen, waiting = schedule([running], [first, second, third], 3, 10**6)
+    assert chosen == [running, first, second]
     assert waiting == [third]
 
 
@@ -28,16 +28,16 @@ def test_the_longest_wait_until_the_others_fit_and_lose_their_caches():
     """Three responses of up to 20 columns and a chunk each exceed the capacity; two fit."""
     long, short, middle, new = response(new=18), response(new=5), response(14, new=4), response()
     capacity = 2 * (18 + CHUNK)
-    waiting = [new]
-    assert schedule([long, short, middle], waiting, 10, capacity) == [short, middle]
+    chosen, waiting = schedule([long, short, middle], [new], 10, capacity)
+    assert chosen == [short, middle]
     assert waiting == [new, long]  # fewest new tokens first
     assert long.cache is None is not short.cache
 
 
 def test_a_long_response_is_not_overtaken_and_always_runs_alone():
     long, short = response(40), response(2)
-    waiting = [long, short]
-    assert schedule([], waiting, 10, 60) == [long]
+    chosen, waiting = schedule([], [long, short], 10, 60)
+    assert chosen == [long]
     assert waiting == [short]
 
 

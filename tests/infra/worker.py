@@ -29,9 +29,9 @@ def steps_of(folder: Path, flags: list[str]) -> list[dict]:
     seen = []
     checked_weights = train.checked_weights
 
-    def watched(method, tokens, cfg):
-        weights = checked_weights(method, tokens, cfg)
-        rows = sum(len(index) for index, _ in tokens.features.parts)
+    def watched(method, tokens, v, cfg):
+        weights = checked_weights(method, tokens, v, cfg)
+        rows = sum(len(index) for index, _ in v.parts)
         seen.append({"token": tokens.token, "weights": weights, "rows": rows})
         return weights
 

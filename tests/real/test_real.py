@@ -14,10 +14,9 @@ from unittest.mock import patch
 import pytest
 import torch
 from forked import Forked, call, finished, start, torchrun
-from hashed_rewards import rewarded
 from models import response_logits
 from torch.nn.utils.rnn import pad_sequence
-from toy_runs import SCRIPT, read_lines, same_weights
+from toy_runs import SCRIPT, next_step, read_lines, same_weights
 from transformers import AutoModelForCausalLM
 
 import minimal
@@ -102,10 +101,8 @@ def one_step(words: list[str]) -> None:
     plan = plan_mini_batches(responses, torch.ones(3), 3, LONG)
     old = old_log_probabilities(run.policy, plan)[0]
 
-    with patch.object(train, "save_samples") as saved, rewarded():
-        train.train_step(run, train.selected_method(run.cfg), 1)
+    rollouts, tokens, weight = next_step(run)
     export(run.folder / "model", run.policy, run.tokenizer)
-    _, _, rollouts, tokens, weight = saved.call_args.args
     found = {
         "responses": responses,
         "old": old,
@@ -123,7 +120,9 @@ def one_step(words: list[str]) -> None:
 def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
     """Responses to a long prompt and to two short ones, padded to it."""
     expected = plain_logprob(plain_model(), step["responses"])
-    drawn = torch.cat([torch.from_numpy(response.logprob) for response in step["responses"]])
+    drawn = torch.cat(
+        [torch.from_numpy(response.sampler_logprob) for response in step["responses"]]
+    )
     for logprob in (step["old"], drawn):
         torch.testing.assert_close(logprob, expected, rtol=0, atol=BOUND)
 

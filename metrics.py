@@ -1,0 +1,104 @@
+"""What a step logs: metrics.jsonl and docs/running.md have the same names.
+
+Shapes: B responses, N packed response tokens, n in a micro-batch.
+"""
+
+import math
+
+import torch
+
+from batch import Rollout, TokenBatch
+from delta import delta_coefficients
+from grading import states_answer
+from infra.ranks import shared_by_ranks
+from methods import Method
+
+
+def rollout_metrics(rollouts: list[Rollout], tokens: TokenBatch) -> dict:
+    """The metrics of B rollouts and their N tokens, at θ_old. All ranks call this."""
+    answered = shared_by_ranks(rollouts, stated_answers)  # bool, of each response
+    return {
+        "reward": sum(response.reward for response in rollouts) / len(rollouts),
+        "answered": sum(answered) / len(rollouts),
+        "entropy": float(tokens.entropy.mean()),
+        "response_length": float(tokens.length.float().mean()),
+        "truncated": sum(response.truncated for response in rollouts) / len(rollouts),
+        "without_advantage": float((tokens.advantage == 0).float().mean()),
+        "mismatch": float((tokens.old_logprob - tokens.sampler_logprob).abs().mean()),
+    }
+
+
+def stated_answers(rollouts: list[Rollout]) -> list[bool]:
+    """Whether each response states an answer: a gain in reward may be one in format alone."""
+    return [states_answer(response.text, response.problem) for response in rollouts]
+
+
+def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, cfg) -> dict:
+    """What a method's weights ρ [N] single out.
+
+    A number that is not defined (an empty side, equal weights, no range) is left out.
+    """
+    metrics = {
+        "lambda_mean": float(weight.mean()),
+        "lambda_std": float(weight.std()),
+        "lambda_above_one": float((weight > 1).float().mean()),
+    }
+    surprise = -torch.expm1(tokens.old_logprob)  # 1 - p
+    mass = tokens.advantage.abs()  # |A|
+    for name, side in (("pos", tokens.advantage > 0), ("neg", tokens.advantage < 0)):
+        if not side.any():
+            continue
+        metrics[f"surprise_{name}"] = float(surprise[side].mean())
+        metrics[f"lambda_{name}"] = float(weight[side].mean())
+        metrics[f"mass_{name}"] = float((weight * mass)[side].sum() / mass.sum())
+        metrics[f"lambda_corr_{name}"] = correlation(weight[side], surprise[side])
+
+    active = tokens.advantage != 0
+    if not active.any():
+        return metrics
+    bounds = cfg.lam_min, cfg.lam_max
+    scalar = delta_coefficients(surprise[:, None], tokens.advantage, cfg.K, *bounds)
+    metrics["lambda_scalar"] = correlation(weight[active], scalar[active])
+    has_range = cfg.method == "delta" and cfg.delta_variant != "no_range_map"
+    if has_range and weight.min() > 0 and cfg.lam_min < cfg.lam_max:
+        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
+        lam = weight[active] * (cfg.lam_min / weight.min())
+        alpha = (lam - cfg.lam_min) / (cfg.lam_max - cfg.lam_min)
+        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
+    return {name: number for name, number in metrics.items() if number is not None}
+
+
+def update_metrics(
+    loss: float, clipped: float, norms: list[float], mini_batches: int, token_count: int
+) -> dict:
+    """The metrics of a step's updates.
+
+    loss, clipped: sums over all mini-batches and ranks. norms: of the gradient, before clipping, at
+    each update; one that is not finite was skipped. A mini-batch without an update counts as 0.
+    """
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return {
+        "loss": loss / mini_batches,
+        "grad_norm": sum(finite) / max(1, len(finite)),
+        "clip_fraction": clipped / token_count,
+        "updates": len(finite),
+        "skipped_updates": len(norms) - len(finite),
+    }
+
+
+def is_clipped(method: Method, logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
+    """The tokens with an advantage to which the surrogate gives no gradient: bool [n].
+
+    The surrogate's slope in log π tells, whatever the surrogate is.
+    """
+    point = logprob.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(method.surrogate(point, tokens, cfg).sum(), point)
+    return (slope == 0) & (tokens.advantage != 0)
+
+
+def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
+    """Pearson's, of two [n]; None if one of them is constant up to rounding."""
+    pair = torch.stack([x, y]).double()  # [2, n]
+    if not (pair.std(dim=1, correction=0) > 1e-9).all():
+        return None
+    return float(pair.corrcoef()[0, 1])
