@@ -39,8 +39,8 @@ from infra.flags import Parser, flag, spelled
 from infra.folder import UNFINISHED, claim, identity_of, write_json, writing
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import rank_and_world, start_ranks, this_device
-from infra.run import Run
+from infra.ranks import rank_and_world, this_device
+from infra.run import Run, start_ranks
 from loading import load_model
 from methods import checked_weights, dapo_surrogate
 from policy import Policy, old_log_probabilities
@@ -67,6 +67,7 @@ FIRST = 2 + 2 * BINS  # the line of the first row, dapo; J, entropy and the bins
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 
 BLOCKS = 16  # of batches, for the jackknife
+LEAST = 8  # blocks for the best rule by p: fitted on half, and without each of them
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
@@ -76,8 +77,18 @@ AT_ONCE = 8  # batches sampled together
 class Size:
     """The flags beside those of train.py."""
 
-    batches: int = flag(64, "independent rollout batches; an error needs 4", low=4, high=10**5)
+    batches: int = flag(64, "independent rollout batches; an error needs 8", low=8, high=10**5)
     by_p: int = flag(64, "the first of these also give the best rule by p; 0: none", low=0)
+
+    def blocks(self) -> tuple[torch.Tensor, int]:
+        """(the block of each batch [n], how many blocks have bins). Raises UserError."""
+        block = torch.arange(self.batches) * min(BLOCKS, self.batches) // self.batches
+        without = block[self.by_p :]
+        complete = int(without.min() if len(without) else block.max() + 1)
+        if self.by_p > 0 and complete < LEAST:
+            least = int((block < LEAST).sum())
+            raise UserError(f"--by-p {self.by_p}: the best rule needs {least} of the batches, or 0")
+        return block, complete
 
 
 def gain(args) -> None:
@@ -143,8 +154,8 @@ def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool
     R = tokens.reward.view(-1, G)
     above = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1) / R.numel()
     J = above.flatten().repeat_interleave(tokens.length)
-    entropy = -(tokens.logprob + tokens.entropy) / N
-    bins = bins_by_p(tokens.logprob, A) * with_bins
+    entropy = -(tokens.old_logprob + tokens.entropy) / N
+    bins = bins_by_p(tokens.old_logprob, A) * with_bins
     return torch.cat([torch.stack([J, entropy]), torch.cat([bins, rows]) * A / N])
 
 
@@ -189,10 +200,11 @@ class Study:
         """Load the policy, and claim the CSV and --output-dir. Raises UserError."""
         given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
         self.size, self.path = Size(**vars(given)), path
+        self.block, self.with_bins = self.size.blocks()
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
         if cfg.dynamic_sampling or cfg.dtype == "bfloat16":
             raise UserError("gain takes all groups, in float32: drop --dynamic-sampling, --dtype")
-        start_ranks()
+        start_ranks(cfg)
         if rank_and_world()[1] > 1:
             raise UserError("gain has one rank: start it without torchrun")
         self.methods = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
@@ -216,8 +228,6 @@ class Study:
         if not self.known:
             claim(self.folder, identity, FILES)
             write_json(self.folder / "config.json", identity)
-        n = self.size.batches
-        self.block = torch.arange(n) * min(BLOCKS, n) // n  # [n]
         self.count = int(self.block[-1]) + 1  # C
 
     def measure(self) -> None:
@@ -266,22 +276,27 @@ class Study:
         reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
         advantages = group_advantages(reward, cfg.group_size)
         (plan,) = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
-        tokens, rows = None, {}
+        methods = {name: selected_method(own) for name, own in self.methods.items()}
+        passes = {}  # a method's proxy -> (log π_old, entropy, v)
+        for proxy in {method.features for method in methods.values()} - {None}:
+            passes[proxy] = old_log_probabilities(self.run.policy, [plan], proxy)
+        old_logprob, entropy, _ = next(iter(passes.values()))
+        of_tokens = {"advantages": advantages, "old_logprob": old_logprob, "entropy": entropy}
+        tokens = packed(rollouts, rewards=reward, **of_tokens)
+        rows = {}
         for name, own in self.methods.items():
-            method = selected_method(own)
-            if tokens is None or method.features:  # a pass for the proxy of a method
-                passed = old_log_probabilities(self.run.policy, [plan], method.features)
-                tokens = packed(rollouts, reward, advantages, *passed, SEED_STRIDE * cfg.seed + b)
-            rows[name] = checked_weights(method, tokens, own)
+            _, _, v = passes.get(methods[name].features, (None, None, None))
+            seeded = replace(own, seed=SEED_STRIDE * cfg.seed + b)  # as in train_step
+            rows[name] = checked_weights(methods[name], tokens, v, seeded)
         rows |= derived_weights(rows["delta"], tokens.advantage)
         if cfg.data == "toy":
             rows["oracle"] = oracle_weights(rollouts, tokens.advantage)
         self.names = list(rows)
         rows = torch.stack(list(rows.values()))  # [W, N]
         lines = coefficients(tokens, rows, cfg.group_size, b < self.size.by_p)
-        mass = bins_by_p(tokens.logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
+        mass = bins_by_p(tokens.old_logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
         by_p = rows @ mass.T / mass.sum(dim=1).clamp(min=1e-12)
-        return plan.with_gradient + plan.without_gradient, lines, by_p
+        return plan.micro_batches, lines, by_p
 
     def own_batches(self, c: int) -> list[int]:
         return (self.block == c).nonzero().flatten().tolist()
@@ -347,15 +362,11 @@ class Study:
         found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
         of_adam = estimators.adam_gains(sums, squares, weight, block)
         found["adam"], found["adam by coordinates"] = of_adam
-        rules = by_p[: self.size.by_p].double().mean(dim=0)
-
-        # The blocks whose batches all have bins
-        blocks = sorted({*block.tolist()} - {*block[self.size.by_p :].tolist()})
-        if len(blocks) >= 4:
-            some, bins = block <= blocks[-1], slice(2, FIRST)
-            own = with_blocks[some, bins][:, :, blocks, 0], gram[some, 0, bins]
-            of_bins = (*own, gram[some, bins, bins], block[some], rules)
-            found["gain by p"], best = estimators.gains_by_p(*of_bins)
+        if self.with_bins:
+            some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
+            own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
+            rules = by_p[some].double().mean(dim=0)  # [W, bins]
+            found["gain by p"], best = estimators.gains_by_p(*own, block[some], rules)
             found["weights by p"] = torch.cat([rules, best[None]]).T
         lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
         for statistic, values in found.items():
