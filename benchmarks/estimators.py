@@ -85,7 +85,7 @@ def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
     if len(J) <= count:
         return torch.arange(len(J), device=J.device), torch.ones_like(J)
     share = J.abs() + J.abs().mean()
-    cumulative = share.double().cumsum(0)
+    cumulative = share.cumsum(0, dtype=torch.float64)
     start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     points = torch.arange(count, dtype=torch.float64, device=J.device) + start.item()
     index = torch.searchsorted(cumulative, points * (cumulative[-1] / count), right=True)

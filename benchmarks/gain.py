@@ -188,7 +188,8 @@ def stored(path: Path, make: Callable, *arguments, device: torch.device | str = 
         with writing(path):
             torch.save(content, aside)
             os.replace(aside, path)
-        del content
+        if torch.device(device).type != "cpu":
+            return content
     on_host = torch.device(device).type == "cpu"
     return torch.load(path, weights_only=False, map_location=device, mmap=on_host)
 

@@ -15,7 +15,7 @@ from benchmarks import estimators, gain
 from benchmarks.__main__ import main
 from extensions import weights_by_p
 from grpo import group_advantages
-from infra.errors import UserError
+from infra.folder import write_json
 from methods import Method
 
 G = 3  # responses of a group; a batch of a small problem is one group
@@ -296,11 +296,15 @@ def test_the_best_rule_is_found():
 
 # ---- the command ---------------------------------------------------------------------------------
 
-FLAGS = "gain --model toy --batches 8 --by-p 8 --prompts 4 --group-size 4 --max-new-tokens 40"
+FLAGS = "gain --model toy --batches 8 --by-p 8 --prompts 2 --group-size 4 --max-new-tokens 40"
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(tmp_path, monkeypatch):
+    """command(flags) -> the CSV, measured with few rows."""
+    few = {name: gain.METHODS[name] for name in gain.BY_SIDE}
+    monkeypatch.setattr(gain, "METHODS", few)
+
     def run(*more: str, csv: str = "x.csv", folder: str = "policy", rewards=None) -> str:
         words = [*FLAGS.split(), "--csv", str(tmp_path / csv)]
         with rewarded(rewards) if rewards else torch.enable_grad():
@@ -345,17 +349,17 @@ def test_what_is_written_belongs_to_its_flags(command, tmp_path, capsys):
     written = command()
     for flags in (["--seed", "1"], ["--toy-k", "4"], ["--by-p", "0"], ["--proxy", "scalar"]):
         with pytest.raises(SystemExit):
-            command(*flags)  # the CSV has another policy of this name
+            command(*flags)
         assert "x.csv has another measurement called policy" in capsys.readouterr().err
-        with pytest.raises(SystemExit):
-            command(*flags, csv="y.csv")
-        assert "policy holds another run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command("--seed", "1", csv="y.csv")
+    assert "policy holds another run" in capsys.readouterr().err
     assert (tmp_path / "x.csv").read_text() == written
 
-    train.main([*"--steps 1 --prompts 2 --group-size 2 --mini-batch 2 --eval-data=".split(),
-                "--max-new-tokens", "4", "--output-dir", str(tmp_path / "run")])  # fmt: skip
+    (tmp_path / "run").mkdir()
+    write_json(tmp_path / "run" / "config.json", {"method": "dapo", "seed": 0})  # a training run's
     with pytest.raises(SystemExit):
-        command(folder="run")
+        command(csv="y.csv", folder="run")
     assert "run holds another run" in capsys.readouterr().err
 
 
