@@ -186,6 +186,12 @@ def adam_gains(
     return by_halving.sum(dim=0), by_halving[:, 0]
 
 
+def sampling_variance(groups: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """The variance that sampled coordinates add to Σ groups / Σ base, by groups of them: []."""
+    apart = groups - groups.sum() / base.sum() * base
+    return apart.var() * len(apart) / base.sum().square()
+
+
 def gains_by_p(
     with_blocks: torch.Tensor,
     own: torch.Tensor,

@@ -229,15 +229,16 @@ class Study:
         if not self.known:
             claim(self.folder, identity, FILES)
             write_json(self.folder / "config.json", identity)
-        self.count = int(self.block[-1]) + 1  # C
+        blocks = range(int(self.block[-1]) + 1)
+        self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
 
     def measure(self) -> None:
         """Append the policy's lines to the CSV, if it has none."""
         if self.known:
             return
         results = []
-        with Progress("rows", self.count, "blocks") as progress:
-            for c in range(self.count):
+        with Progress("rows", len(self.own), "blocks") as progress:
+            for c in range(len(self.own)):
                 path = self.folder / f"measured-{c:02}.pt"
                 results.append(stored(path, self.rows_of_block, c))
                 progress.update()
@@ -299,21 +300,18 @@ class Study:
         by_p = rows @ mass.T / mass.sum(dim=1).clamp(min=1e-12)
         return plan.micro_batches, lines, by_p
 
-    def own_batches(self, c: int) -> list[int]:
-        return (self.block == c).nonzero().flatten().tolist()
-
     @cached_property
     def directions(self) -> list[torch.Tensor]:
         """The sums of J and of the entropy's gradient over each block: C of [2, D]."""
 
         def sums(c: int) -> torch.Tensor:
             total = 0
-            for b in self.own_batches(c):
+            for b in self.own[c]:
                 micro_batches, lines, _ = self.prepared(b)
                 total = total + gradients(self.run.policy, micro_batches, lines[:2])
             return total.to(torch.bfloat16 if total.shape[1] > LARGE else torch.float32)
 
-        paths = [self.folder / f"direction-{c:02}.pt" for c in range(self.count)]
+        paths = [self.folder / f"direction-{c:02}.pt" for c in range(len(self.own))]
         return [stored(path, sums, c, device=this_device()) for c, path in enumerate(paths)]
 
     @cached_property
@@ -326,7 +324,7 @@ class Study:
         index, weight = self.coordinates
         found = {"gram": [], "with_blocks": [], "by_p": []}
         sums = squares = 0
-        for b in self.own_batches(c):
+        for b in self.own[c]:
             micro_batches, lines, by_p = self.prepared(b)
             places = [FIRST + self.names.index(name) for name in BY_SIDE]
             tried = torch.cat([lines[2:FIRST], *(sides(lines[place]) for place in places)])
@@ -361,8 +359,9 @@ class Study:
             of_rows = with_blocks[:, FIRST:, :, place]
             found[name] = estimators.step_gains(of_rows, own, norm, block)
         found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
-        of_adam = estimators.adam_gains(sums, squares, weight, block)
-        found["adam"], found["adam by coordinates"] = of_adam
+        found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
+        if len(weight) < self.run.policy.lm.num_parameters():
+            found["adam by coordinates"] = groups
         if self.with_bins:
             some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
             own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
@@ -378,12 +377,16 @@ class Study:
     def facts(self, coordinates: int) -> dict[str, float]:
         """What was measured."""
         rewards = torch.tensor([[x.reward for x in batch] for batch in self.batches])
-        has_A = group_advantages(rewards.flatten(), self.cfg.group_size) != 0
-        mixed = has_A.view(-1, self.cfg.group_size).any(dim=1).float().mean()
-        facts = {"batches": len(rewards), "responses in each": rewards.shape[1]}
-        facts |= {"mean reward": rewards.mean(), "of groups have both rewards": mixed}
-        size = self.run.policy.lm.num_parameters()
-        return facts | {"parameters": size, "coordinates for Adam": coordinates}
+        groups = rewards.view(-1, self.cfg.group_size)
+        mixed = (groups != groups[:, :1]).any(dim=1).float().mean()
+        return {
+            "batches": len(rewards),
+            "responses in each": rewards.shape[1],
+            "mean reward": rewards.mean(),
+            "of groups have both rewards": mixed,
+            "parameters": self.run.policy.lm.num_parameters(),
+            "coordinates for Adam": coordinates,
+        }
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -428,10 +431,9 @@ def above_dapo(values: dict, statistic: str, row: str) -> tuple[float, float]:
     """(how much a row gains above dapo, its error), in per cent of dapo's gain."""
     ratio = values[statistic][row] / values[statistic]["dapo"]
     variance = jackknife_error(ratio).square()
-    if statistic == "adam":  # sampling coordinates adds an error of its own
+    if statistic == "adam" and "adam by coordinates" in values:
         groups = values["adam by coordinates"]
-        apart = groups[row] - ratio[0] * groups["dapo"]
-        variance += apart.var() / len(apart) / groups["dapo"].mean().square()
+        variance += estimators.sampling_variance(groups[row], groups["dapo"])
     return 100 * float(ratio[0] - 1), 100 * float(variance.sqrt())
 
 

@@ -269,6 +269,27 @@ def test_sampled_coordinates_leave_a_sum_unbiased():
     assert (index == torch.arange(5000)).all() and (weight == 1).all()
 
 
+def test_the_error_of_sampled_coordinates_is_that_over_seeds():
+    generator = torch.Generator().manual_seed(0)
+    D, C = 30_000, 8
+    signal = torch.randn(D, generator=generator) ** 3
+    sums = signal + torch.randn(C, 3, D, generator=generator)
+    sums[:, 2] += 0.5 * signal * (torch.arange(D) % 7 == 0)
+    squares = sums[:, 1:] ** 2 + 1
+    ratios, variances = [], []
+    for seed in range(100):
+        index, weight = estimators.sampled_coordinates(sums[:, 0].sum(dim=0), 2000, seed)
+        some = sums[:, :, index], squares[:, :, index], weight, torch.arange(C)
+        values, groups = estimators.adam_gains(*some)
+        torch.testing.assert_close(groups.sum(dim=0), values[0])
+        ratios.append(float(values[0, 1] / values[0, 0]))
+        variances.append(float(estimators.sampling_variance(groups[:, 1], groups[:, 0])))
+    whole, _ = estimators.adam_gains(sums, squares, torch.ones(D), torch.arange(C))
+    spread = np.std(ratios)
+    assert abs(np.mean(ratios) - float(whole[0, 1] / whole[0, 0])) < 0.4 * spread
+    assert 0.8 * spread < np.mean(variances) ** 0.5 < 1.3 * spread
+
+
 def test_the_best_rule_is_found():
     """Bins with a known signal and noise: the best w is signal / noise², on fresh halves too."""
     generator = torch.Generator().manual_seed(0)
