@@ -271,7 +271,7 @@ class Study:
         return found
 
     def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor, torch.Tensor]:
-        """Batch b: (micro-batches, coefficients [L, N], the rows' mean ρ in each bin [W, bins])."""
+        """Batch b: (micro-batches, coefficients [L, N], the rows' Σ ρ|A| in each bin [W, bins])."""
         cfg, rollouts = self.cfg, self.batches[b]
         reward = torch.tensor([x.reward for x in rollouts])
         length = torch.tensor([len(x.tokens) for x in rollouts])
@@ -297,8 +297,7 @@ class Study:
         rows = torch.stack(list(rows.values()))  # [W, N]
         lines = coefficients(tokens, rows, cfg.group_size, b < self.size.by_p)
         mass = bins_by_p(tokens.old_logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
-        by_p = rows @ mass.T / mass.sum(dim=1).clamp(min=1e-12)
-        return plan.micro_batches, lines, by_p
+        return plan.micro_batches, lines, rows @ mass.T
 
     @cached_property
     def directions(self) -> list[torch.Tensor]:
@@ -365,7 +364,8 @@ class Study:
         if self.with_bins:
             some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
             own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
-            rules = by_p[some].double().mean(dim=0)  # [W, bins]
+            mass = by_p[some].double().sum(dim=0)  # [W, bins]
+            rules = mass / mass[0]  # mean ρ in each bin; dapo's is 1
             found["gain by p"], best = estimators.gains_by_p(*own, block[some], rules)
             found["weights by p"] = torch.cat([rules, best[None]]).T
         lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
