@@ -8,9 +8,8 @@ from infra.errors import one_line_endings
 WHERE = {  # NAME, which is also the name of its module and of the function there -> what it does
     "plan": "what fits: <flags of train.py> --gpus 8 --gpu-gb 80",
     "speed": "a step of --model FOLDER, beside this machine's limit and other programs",
-    "credit": "what DelTA gives to real text: <flags of train.py>",
-    "weights": "which token weights help on the toy, each at its own best rate",
-    "branches": "what its tokens deserve, by branching: <the same flags>",
+    "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
+    "credit": "what DelTA gives to real text: the tables of its CSV",
 }
 
 

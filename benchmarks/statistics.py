@@ -1,4 +1,4 @@
-"""Intervals and tests for paired runs: Student's t, Holm's correction."""
+"""Intervals and tests: Student's t, Holm's correction."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -27,24 +27,6 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float:
     """Half the width of the t-interval for the mean over at least 2 independent runs."""
     values = np.asarray(values, dtype=float)  # [runs]
     return critical_t(1 - level, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-
-
-def mean_interval(values: Sequence[float]) -> str:
-    """`mean ± half-width` for the 95 % t-interval over at least 2 independent runs."""
-    return f"{np.mean(values):.3f} ± {half_width(values):.3f}"
-
-
-def p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of a paired t-test of zero mean, for at least 2 differences.
-
-    If all differences are equal, p is 1 if they are 0, and 0 otherwise.
-    """
-    differences = np.asarray(differences, dtype=float)  # [runs]
-    mean = differences.mean()
-    error = differences.std(ddof=1) / len(differences) ** 0.5
-    if error == 0:
-        return float(mean == 0)
-    return two_sided_p(mean / error, len(differences) - 1)
 
 
 def holm(p_values: dict[str, float]) -> dict[str, float]:

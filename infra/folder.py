@@ -1,7 +1,7 @@
-"""The folder of a run or an evaluation: its owner, and files that survive a kill.
+"""The folder of a run, an evaluation or a study: its owner, and files that survive a kill.
 
-config.json identifies the owner by its flags and by `hash_of` its model and problems. Files are
-replaced in one rename, or appended line by line. What a kill leaves is named UNFINISHED.
+config.json holds the owner's `identity_of`. Files are replaced in one rename, or appended line by
+line. What a kill leaves is named UNFINISHED.
 """
 
 import fcntl
@@ -25,12 +25,23 @@ UNFINISHED = "being-written"
 # ---- the owner -----------------------------------------------------------------------------------
 
 
+def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
+    """What a command's results depend on: its name and flags, and the `hash_of` what it reads.
+
+    model: its folder. seen: what the model is given, such as prompts=[token ids, ...].
+    """
+    read = {"model_files": hash_of([], model)}
+    read |= {name: hash_of(content) for name, content in seen.items()}
+    return {"command": command, **flags, **read}
+
+
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    identity: the part of config.json that must stay the same. written: patterns of the files that
-    will be written. Raises UserError, and leaves the folder as it is, if it belongs to another run,
-    holds such files but no config.json, is being written, or cannot be.
+    identity: the part of config.json that must stay the same; the caller writes it there. written:
+    patterns of the files that will be written. Raises UserError, and leaves the folder as it is, if
+    it belongs to another identity, holds such files but no config.json, is being written, or cannot
+    be.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]
@@ -61,14 +72,14 @@ def lock(folder: Path) -> None:
         print(f"{folder} cannot be locked ({error.strerror}): start no second run in it")
 
 
-def hash_of(problems: list, model: Path | None = None) -> str:
-    """A hash of what results depend on besides flags: 16 hex digits.
+def hash_of(content: list | dict, model: Path | None = None) -> str:
+    """A hash of what results depend on: 16 hex digits.
 
-    problems: problems in their order, or lists of them.
+    content: problems or prompts in their order, lists of them, or an identity.
     model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
     its weights, or their names in the hub's cache, which are hashes.
     """
-    digest = sha256(json.dumps(problems, sort_keys=True, default=str).encode())
+    digest = sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():
         if path.suffix in SMALL_FILES:
             digest.update(path.name.encode() + path.read_bytes())

@@ -11,7 +11,7 @@ from toy_runs import SMALL, contents, refusal
 import train
 from infra import folder as files
 from infra.errors import UserError
-from infra.folder import append_line, claim, read_lines, write_json, write_lines
+from infra.folder import append_line, claim, identity_of, read_lines, write_json, write_lines
 
 WRITTEN = ("metrics.jsonl", "model", "checkpoint-*")
 
@@ -26,6 +26,17 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
         claim(folder, {"lr": 2.0, "K": 2}, WRITTEN)
     with pytest.raises(UserError, match="aaa cannot be written .*too long"):
         claim(tmp_path / (300 * "a"), {}, WRITTEN)
+
+
+def test_an_identity_changes_with_all_that_results_depend_on(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    given = ("train", {"lr": 1.0}, tmp_path)
+    first = identity_of(*given, prompts=[[1, 2]])
+    assert identity_of(*given, prompts=[[1, 2]]) == first
+    assert identity_of(*given, prompts=[[1, 3]])["prompts"] != first["prompts"]
+    assert identity_of("gain", *given[1:], prompts=[[1, 2]])["command"] != first["command"]
+    (tmp_path / "tokenizer.json").write_text("[]")
+    assert identity_of(*given, prompts=[[1, 2]])["model_files"] != first["model_files"]
 
 
 @pytest.mark.parametrize(

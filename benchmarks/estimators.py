@@ -1,0 +1,226 @@
+"""What a step along a gradient is worth to first order, estimated from independent batches.
+
+g is a row's gradient on a batch, Σ ρ A ∇log π / N; J is the batch's policy gradient of expected
+reward. ⟨J, g⟩ / ‖g‖ is the rise of expected reward for a step of unit length. J comes from other
+batches than g, so that they share no noise.
+
+Errors are a jackknife's: an estimate is computed for all batches, and again without each of C
+blocks of batches, whose J is left out too. Functions return these as [1 + C, ...].
+
+Shapes: n batches in C blocks, W rows, P parts of their gradients, N tokens of a batch, D
+parameters, S sampled coordinates of these.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+BINS = 4  # of p on each side
+HALVINGS = 4  # of the blocks, at random; each is used both ways
+TOLERANCE = 1e-5  # relative; weights are in float32
+ADAM_EPS = 1e-8  # torch.optim.AdamW's default
+GROUPS = 16  # of coordinates, whose scatter is the error that sampling coordinates adds
+SLICES = 256  # of coordinates, one after the other to save memory
+CHUNK = 2**20  # coordinates whose products are summed in float32; the chunks' sums in float64
+
+# ---- gradients are linear in their tokens' coefficients ------------------------------------------
+
+
+def sides(coefficient: torch.Tensor) -> torch.Tensor:
+    """The two parts of ρ A / N [N], where A > 0 and where A < 0: [2, N]."""
+    return torch.stack([coefficient.clamp(min=0), coefficient.clamp(max=0)])
+
+
+def bins_by_p(logprob: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """Which tokens are in each bin of p on each side of a batch: bool [2 BINS, N].
+
+    First the BINS where A > 0, from unsure to sure tokens. Each has the same share of Σ 1 - p, the
+    size of a token's gradient in the logits: most tokens have a p near 1 and hardly any gradient.
+    """
+    found = []
+    for side in (advantage > 0, advantage < 0):
+        order = torch.where(side, logprob, torch.inf).argsort()[: side.sum()]
+        size = -torch.expm1(logprob[order].double()) + 1e-12
+        share = (size.cumsum(0) - size / 2) / size.sum()  # 0 to 1
+        found.append(
+            torch.full_like(logprob, -1).index_copy_(0, order, (share * BINS).floor().to(logprob))
+        )
+    return torch.stack([own == k for own in found for k in range(BINS)])
+
+
+def decomposed(rows: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(parts [P, N], mix [W, P]) with rows = mix @ parts, float64 on the host.
+
+    The gradients of the rows are the same mix of the gradients of the parts, so a pair of constants
+    needs no backward pass of its own. rows: coefficients [W, N]. parts: [any, N], tried first; a
+    row that they do not give becomes a part.
+    """
+    basis = [part for part in parts.double().cpu() if part.any()]
+    mixes = []
+    for row in rows.double().cpu():
+        known = torch.stack([*basis, torch.zeros_like(row)], dim=1)  # never without a column
+        mix = torch.linalg.lstsq(known, row[:, None], driver="gelsd").solution.squeeze(1)
+        if (row - known @ mix).norm() > TOLERANCE * row.norm():
+            mix = (torch.arange(len(basis) + 1) == len(basis)).double()
+            basis.append(row)
+        mixes.append(mix[: len(basis)])
+    return torch.stack(basis), torch.nn.utils.rnn.pad_sequence(mixes, batch_first=True)
+
+
+def products(a: torch.Tensor, b: list[torch.Tensor]) -> torch.Tensor:
+    """Inner products of a [P, D] with all rows of the matrices b, [any, D] each: float64."""
+    parts = []
+    for start in range(0, a.shape[1], CHUNK):
+        own = slice(start, start + CHUNK)
+        parts.append((a[:, own] @ torch.cat([x[:, own].to(a) for x in b]).T).double())
+    return torch.stack(parts).sum(dim=0)
+
+
+def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
+    """(index [S], weight [S]): Σ weight x[index] is an unbiased estimate of Σ x over J's D.
+
+    A coordinate's probability is proportional to |J| + its mean: in Adam's metric it contributes
+    about |J| at most. All D with weight 1, if there are no more than `count`.
+    """
+    if len(J) <= count:
+        return torch.arange(len(J), device=J.device), torch.ones_like(J)
+    share = J.abs() + J.abs().mean()
+    cumulative = share.cumsum(0, dtype=torch.float64)
+    start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    points = torch.arange(count, dtype=torch.float64, device=J.device) + start.item()
+    index = torch.searchsorted(cumulative, points * (cumulative[-1] / count), right=True)
+    index.clamp_max_(len(J) - 1)
+    return index, (cumulative[-1] / count / share[index]).to(J.dtype)
+
+
+# ---- the jackknife -------------------------------------------------------------------------------
+
+
+def without_each(count: int) -> Iterator[torch.Tensor]:
+    """Which of `count` blocks stay: all, then all but one: bool [C], 1 + C times."""
+    yield torch.ones(count, dtype=torch.bool)
+    for out in range(count):
+        yield torch.arange(count) != out
+
+
+def jackknife_error(values: torch.Tensor) -> torch.Tensor:
+    """The standard error of values[0], from the values [1 + C, ...] without each block."""
+    without = values[1:]
+    deviations = without - without.mean(dim=0)
+    return (deviations.square().sum(dim=0) * (len(without) - 1) / len(without)).sqrt()
+
+
+def halves(kept: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pairs of halves of the blocks that stay, bool [C] each: random halvings, both ways."""
+    for seed in range(HALVINGS):
+        order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))
+        first = kept.clone()
+        first[order[kept[order]][: kept.sum() // 2]] = False
+        yield first, kept & ~first
+        yield kept & ~first, first
+
+
+# ---- the estimates -------------------------------------------------------------------------------
+
+
+def step_gains(
+    with_blocks: torch.Tensor, own: torch.Tensor, norm: torch.Tensor, block: torch.Tensor
+) -> torch.Tensor:
+    """The mean of ⟨J of the other batches, g⟩ / ‖g‖: [1 + C, W]. A g of 0 gains nothing.
+
+    with_blocks: ⟨sum of J over block c, g⟩, [n, W, C]. own: ⟨J of its own batch, g⟩ [n, W].
+    norm: ‖g‖ [n, W]. block: that of each batch, [n].
+    """
+    results = []
+    for kept in without_each(with_blocks.shape[2]):
+        some = kept[block]  # [n]
+        others = with_blocks[:, :, kept].sum(dim=2) - own
+        each = others / (some.sum() - 1) / norm.clamp(min=1e-300)
+        results.append(each[some].mean(dim=0))
+    return torch.stack(results)
+
+
+def noise_and_bias(
+    sums: torch.Tensor, weight: torch.Tensor, norm: torch.Tensor, block: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(tr Cov g / ‖E g‖², the cosine of E g with E J), [1 + C, W] each.
+
+    sums: of J, then of each g, over each block at the sampled coordinates, [C, 1 + W, S]; only
+    products of two blocks count. weight: that of the coordinates, [S]. norm: ‖g‖ [n, W].
+    """
+    J = sums[:, 0]
+    of_rows = [products(g * weight, [g, J]) for g in sums.unbind(dim=1)]
+    crossed = torch.stack(of_rows).cpu().unflatten(2, (2, -1))  # [1 + W, C, 2, C]
+    crossed *= ~torch.eye(len(sums), dtype=torch.bool)[:, None]
+    count = torch.bincount(block).double()
+    noise, bias = [], []
+    for kept in without_each(len(sums)):
+        pairs = count[kept].sum().square() - count[kept].square().sum()
+        square, with_J = crossed[:, kept][..., kept].sum(dim=(1, 3)).T / pairs  # [1 + W] each
+        noise.append(norm[kept[block]].square().mean(dim=0) / square[1:] - 1)
+        bias.append((with_J / (square * square[0]).sqrt())[1:])
+    return torch.stack(noise), torch.stack(bias)
+
+
+def adam_gains(
+    sums: torch.Tensor, squares: torch.Tensor, weight: torch.Tensor, block: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """⟨J, m / (sqrt(v) + ε)⟩ of each row: ([1 + C, W], [GROUPS, W] over groups of coordinates).
+
+    m and v are the means of g and g² over half of the batches; J is from the other half.
+    sums, weight, block: as above. squares: of each g² over each block, [C, W, S].
+    """
+    pairs = [pair for kept in without_each(len(sums)) for pair in halves(kept)]
+    of_J, of_g = torch.stack([torch.stack(pair) for pair in pairs], dim=1).to(sums)  # [E, C] each
+    count = torch.bincount(block).to(sums)
+    of_J, of_g = of_J / (of_J @ count)[:, None], of_g / (of_g @ count)[:, None]
+    groups = torch.zeros(GROUPS, len(pairs), squares.shape[1], dtype=torch.float64)
+    for start in range(SLICES):
+        own = slice(start, None, SLICES)
+        J = of_J @ (sums[:, 0, own] * weight[own])  # [E, S / SLICES]
+        m = torch.einsum("ec,cws->ews", of_g, sums[:, 1:, own])
+        v = torch.einsum("ec,cws->ews", of_g, squares[:, :, own])
+        moved = m / (v.sqrt() + ADAM_EPS)
+        groups[start % GROUPS] += torch.einsum("ews,es->ew", moved, J).double().cpu()
+    by_halving = groups.unflatten(1, (1 + len(sums), -1)).mean(dim=2)
+    return by_halving.sum(dim=0), by_halving[:, 0]
+
+
+def sampling_variance(groups: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """The variance that sampled coordinates add to Σ groups / Σ base, by groups of them: []."""
+    apart = groups - groups.sum() / base.sum() * base
+    return apart.var() * len(apart) / base.sum().square()
+
+
+def gains_by_p(
+    with_blocks: torch.Tensor,
+    own: torch.Tensor,
+    gram: torch.Tensor,
+    block: torch.Tensor,
+    rules: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What rules by side and p gain, and the best one: ([1 + C, R + 1], its weights [2 BINS]).
+
+    A rule w has the gradient Σ w_k G_k and gains E⟨J, Σ w_k G_k⟩ / sqrt(E‖Σ w_k G_k‖²). The best
+    w = B⁻¹ a is fitted on half of the batches; all gains are those on the other half.
+    with_blocks, own, block: as for step_gains, with G for g. gram: ⟨G_k, G_l⟩ [n, 2 BINS, 2 BINS].
+    rules: w of known rules, [R, 2 BINS].
+    """
+
+    def moments(half: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        some = half[block]
+        others = (with_blocks[:, :, half].sum(dim=2) - own) / (some.sum() - 1)
+        return others[some].mean(dim=0), gram[some].mean(dim=0)  # a, B
+
+    results = []
+    for kept in without_each(with_blocks.shape[2]):
+        of_halves = []
+        for first, second in halves(kept):
+            a, B = moments(first)
+            w = torch.cat([rules, (torch.linalg.pinv(B, hermitian=True) @ a)[None]])
+            a, B = moments(second)
+            of_halves.append((w @ a) / ((w @ B) * w).sum(dim=1).sqrt())
+        results.append(torch.stack(of_halves).mean(dim=0))
+    a, B = moments(torch.ones(with_blocks.shape[2], dtype=torch.bool))
+    best = torch.linalg.pinv(B, hermitian=True) @ a
+    return torch.stack(results), best / best.mean()

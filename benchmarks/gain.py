@@ -1,0 +1,444 @@
+"""What is one step with each weighting of the tokens worth, at one policy? No training.
+
+    python -m benchmarks gain                               # prints the tables of results/gain.csv
+    python -m benchmarks gain --model FOLDER --data FILE --batches 64 --output-dir POLICY ...
+
+The second takes the flags of train.py and measures a policy first. --method, --proxy and the flags
+of a method add a row. Batches and results are stored in --output-dir: after a kill the same command
+goes on. The folder's name is the policy's name in the CSV. Definitions: benchmarks/estimators.py.
+Protocol and results: docs/results/gain.md.
+
+Memory: the gradients of some 12 parts of the rows (18 with the bins of p) in float32; and the sums
+of J and of the entropy's gradient over each block of batches, in bfloat16 for a large model. These
+are in files, which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
+
+Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy, bins of p,
+and W rows; D parameters, S sampled coordinates.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+import toy
+import train
+from batch import MicroBatch, Rollout, TokenBatch, packed, plan_mini_batches
+from benchmarks import estimators
+from benchmarks.estimators import BINS, bins_by_p, decomposed, jackknife_error, products, sides
+from benchmarks.statistics import holm, two_sided_p
+from benchmarks.tables import append_csv, claim_csv, print_table, read_csv
+from config import Config, parse_config, selected_method
+from grpo import group_advantages, overlong_penalty
+from infra.errors import UserError
+from infra.flags import Parser, flag, spelled
+from infra.folder import UNFINISHED, claim, identity_of, write_json, writing
+from infra.problems import load_sets
+from infra.progress import Progress, Stopwatch
+from infra.ranks import rank_and_world, this_device
+from infra.run import Run, start_ranks
+from loading import load_model
+from methods import checked_weights, dapo_surrogate
+from policy import Policy, old_log_probabilities
+from rollout import SEED_STRIDE
+from toy.by_name import model_folder
+
+COLUMNS = ("key", "policy", "row", "statistic", "values")
+FILES = ("sampled-*", "direction-*", "measured-*", "metrics.jsonl", "model", "checkpoint-*")
+METHODS = {  # row -> flags of train.py
+    "dapo": "--method dapo",
+    "delta": "",
+    "delta, K = 0": "--K 0",
+    "scalar": "--proxy scalar",
+    "sure, sure": "--method sure_sure",
+    "unsure, unsure": "--method unsure_unsure",
+    "unsure, sure": "--method unsure_sure",
+    "sure, unsure": "--method sure_unsure",
+    "AR": "--method reweighting",
+    "random": "--delta-variant random",
+}
+BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
+PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
+FIRST = 2 + 2 * BINS  # the line of the first row, dapo; J, entropy and the bins come before
+OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
+
+BLOCKS = 16  # of batches, for the jackknife
+LEAST = 8  # blocks for the best rule by p: fitted on half, and without each of them
+COORDINATES = 2**20
+LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
+AT_ONCE = 8  # batches sampled together
+
+
+@dataclass
+class Size:
+    """The flags beside those of train.py."""
+
+    batches: int = flag(64, "independent rollout batches; an error needs 8", low=8, high=10**5)
+    by_p: int = flag(64, "the first of these also give the best rule by p; 0: none", low=0)
+
+    def blocks(self) -> tuple[torch.Tensor, int]:
+        """(the block of each batch [n], how many blocks have bins). Raises UserError."""
+        block = torch.arange(self.batches) * min(BLOCKS, self.batches) // self.batches
+        without = block[self.by_p :]
+        complete = int(without.min() if len(without) else block.max() + 1)
+        if self.by_p > 0 and complete < LEAST:
+            least = int((block < LEAST).sum())
+            raise UserError(f"--by-p {self.by_p}: the best rule needs {least} of the batches, or 0")
+        return block, complete
+
+
+def gain(args) -> None:
+    """Measure the policy that the flags name, unless the CSV has it, and print all tables."""
+    path = Path(args.csv)
+    if args.flags:
+        Study(path, args.flags).measure()
+    for _, lines in read_csv(path, COLUMNS).groupby("key", sort=False):
+        print_tables(lines)
+
+
+# ---- coefficients --------------------------------------------------------------------------------
+
+
+def keep_masses(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """ρ [N] scaled on each side to DAPO's mass Σ|A|."""
+    weight = weight.clone()
+    for side in (advantage > 0, advantage < 0):
+        mass = advantage[side].abs()
+        weight[side] *= mass.sum() / (weight[side] * mass).sum()
+    return weight
+
+
+def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The rows that need no method, given DelTA's weights [N]."""
+    of_sides = lam.clone()
+    for side in (advantage > 0, advantage < 0):
+        of_sides[side] = lam[side].mean()
+    constants = torch.where(advantage > 0, 1.1, 0.9)
+    return {
+        "tokens only": keep_masses(lam, advantage),
+        "sides only": of_sides,
+        "two constants": constants,
+        "inverse constants": 2 - constants,
+    }
+
+
+def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Tensor:
+    """1.2 for the tokens that decided the toy's reward, 0.8 for all others, with DAPO's masses."""
+    marks = [toy.decisive(x.problem["problem"], torch.from_numpy(x.tokens)) for x in rollouts]
+    decisive = torch.cat(marks).to(advantage.device)
+    return keep_masses(torch.where(decisive, 1.2, 0.8), advantage)
+
+
+def own_row(cfg: Config) -> dict[str, Config]:
+    """The row of the flags, by its name, if a method's flags differ from their defaults."""
+    own = [x for x in fields(Config) if x.name == "method" or x.metadata["method"]]
+    changed = [x.name for x in own if getattr(cfg, x.name) != x.default]
+    name = " ".join(f"{spelled(x)} {getattr(cfg, x)}" for x in changed)
+    if selected_method(cfg).surrogate is not dapo_surrogate:
+        name += " (its weights alone)"
+    return {name: cfg} if changed else {}
+
+
+def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool) -> torch.Tensor:
+    """What multiplies ∇log π of each token in each line: rows ρ [W, N] -> [L, N].
+
+    J has A = R - the mean of the group's other rewards, over B: unbiased for the gradient of
+    expected reward. Entropy has -(log p + H) / N, whose mean over the token's draw is the gradient
+    of H / N at its state; how the policy moves the states is left out.
+    """
+    A, N = tokens.advantage, len(tokens)
+    R = tokens.reward.view(-1, G)
+    above = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1) / R.numel()
+    J = above.flatten().repeat_interleave(tokens.length)
+    entropy = -(tokens.old_logprob + tokens.entropy) / N
+    bins = bins_by_p(tokens.old_logprob, A) * with_bins
+    return torch.cat([torch.stack([J, entropy]), torch.cat([bins, rows]) * A / N])
+
+
+def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> torch.Tensor:
+    """Σ_t part_t ∇log π_t of each part: [P, N] -> [P, D] float32. One forward pass for all."""
+    parameters = list(policy.parameters())
+    sizes = [x.numel() for x in parameters]
+    parts = parts.float().to(this_device())
+    total = torch.zeros(len(parts), sum(sizes), device=this_device())
+    for micro in micro_batches:
+        own = parts[:, micro.token_index]  # [P, n]
+        wanted = own.any(dim=1).nonzero().flatten().tolist()
+        logprob = policy(micro.ids, micro.mask).logprob if wanted else None
+        for p in wanted:
+            again = {"retain_graph": p != wanted[-1], "materialize_grads": True}
+            found = torch.autograd.grad(logprob, parameters, own[p], **again)
+            for place, gradient in zip(total[p].split(sizes), found, strict=True):
+                place += gradient.flatten()
+    return total
+
+
+# ---- a measurement -------------------------------------------------------------------------------
+
+
+def stored(path: Path, make: Callable, *arguments, device: torch.device | str = "cpu"):
+    """What make(*arguments) returned, in the file `path`; a kill leaves no half file there."""
+    if not path.exists():
+        content = make(*arguments)
+        aside = path.with_name(f"{path.name}.{UNFINISHED}")
+        with writing(path):
+            torch.save(content, aside)
+            os.replace(aside, path)
+        if torch.device(device).type != "cpu":
+            return content
+    on_host = torch.device(device).type == "cpu"
+    return torch.load(path, weights_only=False, map_location=device, mmap=on_host)
+
+
+class Study:
+    """A policy's measurement. Files in its folder say how far it is."""
+
+    def __init__(self, path: Path, words: list[str]):
+        """Load the policy, and claim the CSV and --output-dir. Raises UserError."""
+        given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
+        self.size, self.path = Size(**vars(given)), path
+        self.block, self.with_bins = self.size.blocks()
+        self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
+        if cfg.dynamic_sampling or cfg.dtype == "bfloat16":
+            raise UserError("gain takes all groups, in float32: drop --dynamic-sampling, --dtype")
+        start_ranks(cfg)
+        if rank_and_world()[1] > 1:
+            raise UserError("gain has one rank: start it without torchrun")
+        self.methods = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
+        self.methods |= own_row(cfg)
+        lm, tokenizer = load_model(model_folder(cfg))
+        self.run = Run(cfg, Policy(lm, cfg.temperature), tokenizer, None, load_sets(cfg)[0], [])
+        self.folder = self.run.folder
+
+        flags = {name: getattr(cfg, name) for name in OF_A_BATCH} | vars(self.size)
+        flags["rows"] = list(self.methods)
+        seen = {"problems": self.run.problems, "prompts": self.run.prompts}
+        identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
+        self.key, known = claim_csv(path, COLUMNS, identity)
+        lines = read_csv(path, COLUMNS)
+        if self.folder.name in set(lines["policy"][lines["key"] != self.key]):
+            raise UserError(
+                f"{path} has another measurement called {self.folder.name}: choose another "
+                "--output-dir or --csv"
+            )
+        self.known = not known.empty
+        if not self.known:
+            claim(self.folder, identity, FILES)
+            write_json(self.folder / "config.json", identity)
+        blocks = range(int(self.block[-1]) + 1)
+        self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
+
+    def measure(self) -> None:
+        """Append the policy's lines to the CSV, if it has none."""
+        if self.known:
+            return
+        results = []
+        with Progress("rows", len(self.own), "blocks") as progress:
+            for c in range(len(self.own)):
+                path = self.folder / f"measured-{c:02}.pt"
+                results.append(stored(path, self.rows_of_block, c))
+                progress.update()
+        lines = [(self.key, self.folder.name, *line) for line in self.estimates(results)]
+        append_csv(self.path, COLUMNS, lines)
+        for path in self.folder.glob("direction-*.pt"):
+            path.unlink()  # large, and needed no more
+
+    @cached_property
+    def batches(self) -> list[list[Rollout]]:
+        """The n rollout batches. Raises UserError if no group has unequal rewards."""
+        cfg, run, found = self.cfg, self.run, []
+
+        def sampled(start: int, count: int) -> list[Rollout]:
+            run.cfg = replace(cfg, prompts=cfg.prompts * count)
+            run.state.position = start * cfg.prompts
+            return train.sample(run, 1 + start, Stopwatch())[0]
+
+        for start in range(0, self.size.batches, AT_ONCE):
+            count = min(AT_ONCE, self.size.batches - start)
+            rollouts = stored(self.folder / f"sampled-{start:05}.pt", sampled, start, count)
+            size = len(rollouts) // count
+            found += [rollouts[i : i + size] for i in range(0, len(rollouts), size)]
+        rewards = torch.tensor([x.reward for batch in found for x in batch])
+        if not group_advantages(rewards, cfg.group_size).any():
+            raise UserError(
+                f"--data {cfg.data}: all rewards of each group are equal, with a mean of "
+                f"{rewards.mean():.2f}: there is no gradient: take other problems"
+            )
+        return found
+
+    def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor, torch.Tensor]:
+        """Batch b: (micro-batches, coefficients [L, N], the rows' Σ ρ|A| in each bin [W, bins])."""
+        cfg, rollouts = self.cfg, self.batches[b]
+        reward = torch.tensor([x.reward for x in rollouts])
+        length = torch.tensor([len(x.tokens) for x in rollouts])
+        reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
+        advantages = group_advantages(reward, cfg.group_size)
+        (plan,) = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
+        methods = {name: selected_method(own) for name, own in self.methods.items()}
+        passes = {}  # a method's proxy -> (log π_old, entropy, v)
+        for proxy in {method.features for method in methods.values()} - {None}:
+            passes[proxy] = old_log_probabilities(self.run.policy, [plan], proxy)
+        old_logprob, entropy, _ = next(iter(passes.values()))
+        of_tokens = {"advantages": advantages, "old_logprob": old_logprob, "entropy": entropy}
+        tokens = packed(rollouts, rewards=reward, **of_tokens)
+        rows = {}
+        for name, own in self.methods.items():
+            _, _, v = passes.get(methods[name].features, (None, None, None))
+            seeded = replace(own, seed=SEED_STRIDE * cfg.seed + b)  # as in train_step
+            rows[name] = checked_weights(methods[name], tokens, v, seeded)
+        rows |= derived_weights(rows["delta"], tokens.advantage)
+        if cfg.data == "toy":
+            rows["oracle"] = oracle_weights(rollouts, tokens.advantage)
+        self.names = list(rows)
+        rows = torch.stack(list(rows.values()))  # [W, N]
+        lines = coefficients(tokens, rows, cfg.group_size, b < self.size.by_p)
+        mass = bins_by_p(tokens.old_logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
+        return plan.micro_batches, lines, rows @ mass.T
+
+    @cached_property
+    def directions(self) -> list[torch.Tensor]:
+        """The sums of J and of the entropy's gradient over each block: C of [2, D]."""
+
+        def sums(c: int) -> torch.Tensor:
+            total = 0
+            for b in self.own[c]:
+                micro_batches, lines, _ = self.prepared(b)
+                total = total + gradients(self.run.policy, micro_batches, lines[:2])
+            return total.to(torch.bfloat16 if total.shape[1] > LARGE else torch.float32)
+
+        paths = [self.folder / f"direction-{c:02}.pt" for c in range(len(self.own))]
+        return [stored(path, sums, c, device=this_device()) for c, path in enumerate(paths)]
+
+    @cached_property
+    def coordinates(self) -> tuple[torch.Tensor, torch.Tensor]:
+        J = sum(own[0].float() for own in self.directions)
+        return estimators.sampled_coordinates(J, COORDINATES, self.cfg.seed)
+
+    def rows_of_block(self, c: int) -> dict:
+        """Products of the block's lines with each other and with the directions, and sums."""
+        index, weight = self.coordinates
+        found = {"gram": [], "with_blocks": [], "by_p": []}
+        sums = squares = 0
+        for b in self.own[c]:
+            micro_batches, lines, by_p = self.prepared(b)
+            places = [FIRST + self.names.index(name) for name in BY_SIDE]
+            tried = torch.cat([lines[2:FIRST], *(sides(lines[place]) for place in places)])
+            if b < self.size.by_p:  # dapo's sides are sums of the bins
+                tried[2 * BINS : 2 * BINS + 2] = 0
+            parts, mix = decomposed(lines, tried)
+            mix = mix.to(this_device())
+            g = gradients(self.run.policy, micro_batches, parts)  # [P, D]
+            found["gram"].append(mix @ products(g, [g]) @ mix.T)  # [L, L]
+            found["with_blocks"].append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
+            found["by_p"].append(by_p)
+            some = (mix @ g[:, index].double()).float()  # [L, S]
+            sums = sums + torch.cat([some[:1], some[FIRST:]])  # [1 + W, S]
+            squares = squares + some[FIRST:].square()
+        found = {name: torch.stack(values).cpu() for name, values in found.items()}
+        return found | {"sums": sums, "squares": squares, "weight": weight, "names": self.names}
+
+    def estimates(self, results: list[dict]) -> list[tuple]:
+        """(row, statistic, values): values[0] is the estimate, then those without each block."""
+        gram, by_p, with_blocks = (
+            torch.cat([each[name] for each in results]) for name in ("gram", "by_p", "with_blocks")
+        )  # [n, L, L], [n, W, bins], [n, L, C, 2]
+        sums, squares = (
+            torch.stack([each[name].to(this_device()) for each in results])
+            for name in ("sums", "squares")
+        )  # [C, 1 + W, S], [C, W, S]
+        weight, block = results[0]["weight"].to(this_device()), self.block
+        norm = gram.diagonal(dim1=1, dim2=2)[:, FIRST:].clamp(min=0).sqrt()  # [n, W]
+        found = {}
+        for place, name in enumerate(("gain", "entropy")):
+            own = gram[:, place, FIRST:]
+            of_rows = with_blocks[:, FIRST:, :, place]
+            found[name] = estimators.step_gains(of_rows, own, norm, block)
+        found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
+        found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
+        if len(weight) < self.run.policy.lm.num_parameters():
+            found["adam by coordinates"] = groups
+        if self.with_bins:
+            some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
+            own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
+            mass = by_p[some].double().sum(dim=0)  # [W, bins]
+            rules = mass / mass[0]  # mean ρ in each bin; dapo's is 1
+            found["gain by p"], best = estimators.gains_by_p(*own, block[some], rules)
+            found["weights by p"] = torch.cat([rules, best[None]]).T
+        lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
+        for statistic, values in found.items():
+            for row, own in zip([*results[0]["names"], "best rule"], values.T, strict=False):
+                lines.append((row, statistic, " ".join(f"{x:.6g}" for x in own.tolist())))
+        return lines
+
+    def facts(self, coordinates: int) -> dict[str, float]:
+        """What was measured."""
+        rewards = torch.tensor([[x.reward for x in batch] for batch in self.batches])
+        groups = rewards.view(-1, self.cfg.group_size)
+        mixed = (groups != groups[:, :1]).any(dim=1).float().mean()
+        return {
+            "batches": len(rewards),
+            "responses in each": rewards.shape[1],
+            "mean reward": rewards.mean(),
+            "of groups have both rewards": mixed,
+            "parameters": self.run.policy.lm.num_parameters(),
+            "coordinates for Adam": coordinates,
+        }
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def print_tables(lines: pd.DataFrame) -> None:
+    """Print one policy's tables."""
+    is_fact = lines["row"].isna()
+    facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
+    print(f"**{lines['policy'].iloc[0]}**: {', '.join(map(' '.join, facts))}\n")
+    values = {}  # statistic -> row -> values
+    for _, _, row, statistic, text in lines[~is_fact].itertuples(index=False):
+        numbers = torch.tensor([float(x) for x in text.split()], dtype=torch.float64)
+        values.setdefault(statistic, {})[row] = numbers
+
+    cells = []
+    for row, noise in values["noise"].items():
+        line = [row, *(compared(values, statistic, row) for statistic in ("gain", "adam"))]
+        entropy = values["entropy"][row] / values["gain"]["dapo"]
+        for x in (noise, values["bias"][row], entropy):
+            line.append(f"{x[0]:.3f} ± {jackknife_error(x):.3f}")
+        cells.append(line)
+    header = ["row", "gain above dapo, %", "with Adam, %", "noise / signal", "cosine", "entropy"]
+    print_table(header, cells)
+
+    tests = {}  # t-tests over blocks
+    for row in PRIMARY:
+        difference, error = above_dapo(values, "adam", row)
+        tests[row] = two_sided_p(difference / error, len(values["adam"][row]) - 2)
+    corrected = [f"{row} {p:.2g}" for row, p in holm(tests).items()]
+    print(f"p with Adam, Holm over {len(tests)}: {', '.join(corrected)}\n")
+
+    cells = []
+    for row, weights in values.get("weights by p", {}).items():
+        cells.append([row, compared(values, "gain by p", row), *(f"{w:.2f}" for w in weights)])
+    if cells:
+        bins = [f"{side} {k}" for side in ("A > 0:", "A < 0:") for k in range(1, BINS + 1)]
+        print_table(["by p, unsure to sure", "gain above dapo, %", *bins], cells)
+
+
+def above_dapo(values: dict, statistic: str, row: str) -> tuple[float, float]:
+    """(how much a row gains above dapo, its error), in per cent of dapo's gain."""
+    ratio = values[statistic][row] / values[statistic]["dapo"]
+    variance = jackknife_error(ratio).square()
+    if statistic == "adam" and "adam by coordinates" in values:
+        groups = values["adam by coordinates"]
+        variance += estimators.sampling_variance(groups[row], groups["dapo"])
+    return 100 * float(ratio[0] - 1), 100 * float(variance.sqrt())
+
+
+def compared(values: dict, statistic: str, row: str) -> str:
+    """A cell of a table; empty for dapo itself."""
+    if row == "dapo":
+        return ""
+    return "{:+.1f} ± {:.1f}".format(*above_dapo(values, statistic, row))
