@@ -397,10 +397,7 @@ def print_tables(lines: pd.DataFrame) -> None:
     is_fact = lines["row"].isna()
     facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
     print(f"**{lines['policy'].iloc[0]}**: {', '.join(map(' '.join, facts))}\n")
-    values = {}  # statistic -> row -> values
-    for _, _, row, statistic, text in lines[~is_fact].itertuples(index=False):
-        numbers = torch.tensor([float(x) for x in text.split()], dtype=torch.float64)
-        values.setdefault(statistic, {})[row] = numbers
+    values = values_of(lines)
 
     cells = []
     for row, noise in values["noise"].items():
@@ -425,6 +422,15 @@ def print_tables(lines: pd.DataFrame) -> None:
     if cells:
         bins = [f"{side} {k}" for side in ("A > 0:", "A < 0:") for k in range(1, BINS + 1)]
         print_table(["by p, unsure to sure", "gain above dapo, %", *bins], cells)
+
+
+def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
+    """Statistic -> row -> values, of one policy's lines."""
+    values = {}
+    for _, _, row, statistic, text in lines[~lines["row"].isna()].itertuples(index=False):
+        numbers = torch.tensor([float(x) for x in text.split()], dtype=torch.float64)
+        values.setdefault(statistic, {})[row] = numbers
+    return values
 
 
 def above_dapo(values: dict, statistic: str, row: str) -> tuple[float, float]:
