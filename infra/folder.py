@@ -28,11 +28,10 @@ UNFINISHED = "being-written"
 def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
     """What a command's results depend on: its name and flags, and the `hash_of` what it reads.
 
-    model: its folder. seen: what the model is given, such as prompts=[token ids, ...].
+    model: its folder. seen: what the model is given; prompts=[token ids, ...] gives prompts_hash.
     """
-    read = {"model_files": hash_of([], model)}
-    read |= {name: hash_of(content) for name, content in seen.items()}
-    return {"command": command, **flags, **read}
+    hashes = {f"{name}_hash": hash_of(content) for name, content in seen.items()}
+    return {"command": command, **flags, "model_files": hash_of([], model), **hashes}
 
 
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:

@@ -315,12 +315,12 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
-    changes = [(problems, "problems"), (held_out, "problems")]
+    changes = [(problems, "problems_hash"), (held_out, "problems_hash")]
     for path, name in (*changes, (model / "tokenizer.json", "model_files")):
         content = path.read_text()
         path.write_text(content.replace("8+3", "9+3") + "\n")
         said = refusal_of(folder, capsys, *flags)
-        assert re.search(rf"\({name} \w{{16}}, not \w{{16}}\): choose another", said)
+        assert re.search(rf"\({name} \w{{16}}, not \w{{16}}(; prompts_hash .*)?\): choose", said)
         path.write_text(content)
     encode = run_module.encode_prompts
 
@@ -330,7 +330,7 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
 
     monkeypatch.setattr(run_module, "encode_prompts", longer)  # as another template would
     said = refusal_of(folder, capsys, *flags)
-    assert re.search(r"\(prompts \w{16}, not \w{16}\): choose another", said)
+    assert re.search(r"\(prompts_hash \w{16}, not \w{16}\): choose another", said)
     assert contents(folder) == before
 
 
