@@ -20,21 +20,17 @@ def gpqa_problem(record: dict, index: int) -> dict:
     random.Random(index).shuffle(columns)
     options = [record.get(column) for column in columns]
     right = LETTERS[columns.index("Correct Answer")]
-    return multiple_choice(record.get("Question"), options, right)
-
-
-def mmlu_pro_problem(record: dict, index: int) -> dict:
-    """MMLU-Pro: up to ten options, and the letter of the right one."""
-    return multiple_choice(*(record.get(column) for column in ("question", "options", "answer")))
+    return multiple_choice(record.get("Question"), options, right, by_index=False)
 
 
 def mmlu_problem(record: dict, index: int) -> dict:
-    """MMLU: four choices, and the index of the right one; ARC's labels are read, too."""
-    cells = (record.get(column) for column in ("question", "choices", "answer"))
-    return multiple_choice(*cells, by_index=True)
+    """MMLU-Pro's options and the letter of the right one, or MMLU's choices and its index."""
+    options = record.get("options", record.get("choices"))
+    by_index = "choices" in record
+    return multiple_choice(record.get("question"), options, record.get("answer"), by_index)
 
 
-def multiple_choice(question, options, right, by_index: bool = False) -> dict:
+def multiple_choice(question, options, right, by_index: bool) -> dict:
     """A question and its options; `right` is the right one's letter, label, or index from 0."""
     question, right = cell_text(question, "question"), cell_text(right, "answer")
     options = {} if options in (None, "") else by_label(options, right)

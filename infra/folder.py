@@ -37,10 +37,9 @@ def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    identity: the part of config.json that must stay the same; the caller writes it there. written:
+    identity: the part of config.json, which the caller writes, that must stay the same. written:
     patterns of the files that will be written. Raises UserError, and leaves the folder as it is, if
-    it belongs to another identity, holds such files but no config.json, is being written, or cannot
-    be.
+    it has another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]

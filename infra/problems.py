@@ -11,7 +11,7 @@ from datetime import date
 from functools import partial
 
 from answers.extraction import boxed_answer, boxes
-from infra.choices import gpqa_problem, mmlu_pro_problem, mmlu_problem, shown_letter
+from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.errors import UserError, first_line, one_line
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tables import OPTIONS, SOURCES, Source, cell_text, read_table
@@ -20,9 +20,7 @@ from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_pr
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
-DAY = date(
-    2024, 7, 26
-)  # a template's today, on every day: a run resumed later has the same prompts
+DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
 DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -173,7 +171,7 @@ def verl_problem(record: dict, index: int) -> dict:
 KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
     (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
-    (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
+    (("question", "options", "answer", "answer_index"), mmlu_problem),
     (("question", "choices", "answer", "subject"), mmlu_problem),
 ]
 
@@ -224,13 +222,10 @@ def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
     chat = chat or [{"role": "user", "content": instructed}]
     with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
         dated = DATED.sub(fixed_day, tokenizer.get_chat_template())
-        text = tokenizer.apply_chat_template(
-            chat, chat_template=dated, add_generation_prompt=True, tokenize=False
-        )
+        form = {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
+        text = tokenizer.apply_chat_template(chat, **form)
         if chat[-1]["content"].strip() not in text:
-            raise ValueError(
-                "the problem is not in its text, perhaps for it expects a list of parts"
-            )
+            raise ValueError("the problem is missing: it may expect a list of parts")
     return tokenizer(text, add_special_tokens=False).input_ids
 
 

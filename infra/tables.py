@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import random
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,9 +143,9 @@ def read_csv(text: str) -> list[dict]:
     """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     records = list(reader)
-    for name, count in Counter(reader.fieldnames).items():
-        if count > 1:
-            raise ValueError(f"{count} columns are called {name}")
+    names = reader.fieldnames or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name: {', '.join(names)}")
     for number, record in enumerate(records, start=1):
         if None in record:
             raise ValueError(f"record {number} has more cells than the header")
