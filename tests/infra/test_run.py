@@ -18,6 +18,7 @@ from toy_runs import (
     PROBLEMS,
     SCRIPT,
     SMALL,
+    TURNS,
     contents,
     in_turn,
     next_step,
@@ -26,6 +27,7 @@ from toy_runs import (
     same_weights,
     small_config,
     train_small,
+    with_turns,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -246,29 +248,8 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 
 
-TURNS = "{% for m in messages %}{{ m.content }}{% if not loop.first %}<turn>{% endif %}{% endfor %}"
-
-
-def base_with_turns(folder):
-    """The toy's base, as published bases are: it ends with <turn>, which its configs do not name.
-
-    Returns the id of <turn>.
-    """
-    lm = AutoModelForCausalLM.from_pretrained(toy.base_folder())
-    tokenizer = AutoTokenizer.from_pretrained(toy.base_folder())
-    tokenizer.add_tokens(["<turn>"], special_tokens=True)
-    tokenizer.chat_template = TURNS
-    lm.resize_token_embeddings(len(tokenizer))
-    head = lm.lm_head.weight.data
-    head[-1] = head[tokenizer.eos_token_id]
-    head[tokenizer.eos_token_id] = head[tokenizer.pad_token_id]  # now as rare
-    lm.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return len(tokenizer) - 1
-
-
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
-    turn = base_with_turns(tmp_path / "base")
+    turn = with_turns(toy.base_folder(), tmp_path / "base")
     flags = ["--model", str(tmp_path / "base"), "--prompt-template", "{problem}", "--lr", "1e-6"]
     train_small(tmp_path / "run", *EVALUATED, *flags, steps=2)
     for name in ("model", "best"):
