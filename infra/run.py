@@ -275,6 +275,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
         return RunState()
     read = content(policy, optimizer, RunState())
     try:
+        dcp.FileSystemReader(paths[-1]).read_metadata()  # torch would log its traceback
         dcp.load(read, checkpoint_id=paths[-1])
     except (Exception, CheckpointException) as error:
         if isinstance(error, CheckpointException):

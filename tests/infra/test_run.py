@@ -192,13 +192,14 @@ def emptied(checkpoint):
 
 
 @pytest.mark.parametrize("damage", [cut_off, without_metadata, emptied])
-def test_a_damaged_checkpoint_is_one_line_and_can_be_moved_away(damage, two_steps, capsys):
+def test_a_damaged_checkpoint_is_one_line_and_can_be_moved_away(damage, two_steps, capsys, caplog):
     train_small(two_steps, *EVALUATED, steps=3)
     newest = two_steps / "checkpoint-000003"
     damage(newest)
     before = contents(two_steps)
     said = refusal_of(two_steps, capsys, steps=5)
     assert f"{newest} cannot be read (" in said and "): move it away to go on from" in said
+    assert not [x for x in caplog.records if x.name.startswith("torch.")]  # more lines
     assert contents(two_steps) == before
 
     newest.rename(two_steps / "damaged")
