@@ -19,6 +19,7 @@ Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of 
 import math
 import sys
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -51,6 +52,8 @@ PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo2
 
 # A folder holds the responses of one model, sampled with one setting of these flags.
 SAMPLING_FLAGS = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template", "dtype")
+# Their prompts belong to its identity: benchmarks may join later, with the same template.
+EXAMPLES = [{"problem": "1+1?"}, {"problem": "1+1?", "tests": [0]}]
 
 
 @dataclass
@@ -149,10 +152,12 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
     for name, problems in benchmarks.items():
         _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, cfg.prompt_template)
         refuse_length(model_config, prompts[name], cfg.max_new_tokens)
-    settings = {name: getattr(cfg, name) for name in ("model", *SAMPLING_FLAGS)}
+    _, examples = encode_prompts(EXAMPLES, tokenizer, math.inf, cfg.prompt_template)
+    flags = {name: getattr(cfg, name) for name in ("model", *SAMPLING_FLAGS)}
     dtype = ranks.computation_dtype(cfg.dtype)
-    settings["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
-    settings["model_files"] = on_first_rank(files.hash_of, [], model)
+    flags["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
+    identity = partial(files.identity_of, "evaluate", flags, model, prompts=examples)
+    settings = on_first_rank(identity)
     on_first_rank(files.claim, folder, settings, written)
     first, *_ = prompts.values()
     shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`

@@ -68,7 +68,8 @@ def grade_on_ranks(
         texts = [response.text for response, _ in share]
         its_problems = [problem for _, problem in share]
         truncated = [response.truncated for response, _ in share]
-        grades = [float(grade) for grade in grader(texts, its_problems, truncated)]
+        given = grader(texts, its_problems, truncated)
+        grades = [math.nan if grade is None else float(grade) for grade in given]
         if len(grades) != len(share) or not all(map(math.isfinite, grades)):
             raise UserError(f"{grader.__name__} must return one finite number for each response")
         return grades

@@ -27,9 +27,10 @@ from batch import TokenBatch
 from config import METHODS, Config, check_flags, selected_method
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flags_of_methods
-from infra.problems import cell_text, short_answer
+from infra.problems import short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
+from infra.tables import cell_text
 from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, checked_weights, dapo_surrogate
 from policy import TokenOutputs, kept_features, scaled_head
@@ -82,10 +83,11 @@ class WeightedTrainer(GRPOTrainer):
 
 
 def end_like_train(trainer) -> None:
-    """Give TRL's sampler our end tokens, and the reward functions our texts. Call once."""
+    """Give TRL's sampler and model our end tokens, and the rewards our texts. Call once."""
     tokenizer = trainer._tokenizer
     ends = end_tokens(trainer.model, tokenizer)
     trainer.eos_token_ids = ends
+    trainer.model.generation_config.eos_token_id = ends  # also where the saved model is used
     if trainer.use_vllm:
         trainer.vllm_generation.generation_kwargs["stop_token_ids"] = ends
     else:

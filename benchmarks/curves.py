@@ -32,6 +32,7 @@ STYLES = ("-", "--", "-.", ":")  # legible in grey
 def read_runs(folders: list[Path]) -> dict[str, list[list[dict]]]:
     """The metrics of the runs, by folder without -SEED. Raises UserError if a run has none."""
     groups = {}
+    folders = [folder.absolute() for folder in folders]
     shared = os.path.commonpath([folder.parent for folder in folders])  # not in a label
     for folder in folders:
         seed = read_json(folder / "config.json")["seed"]

@@ -100,18 +100,21 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
     of_layers = [part_of(layer, 0, 1) for layer in cache.layers]  # for one response, one column
     layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
-    heads = config.num_attention_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention, mlp = [], []  # of each layer: in Gemma 4 they differ
+    for each in config.per_layer_config:
+        heads = each.num_attention_heads
+        attention.append(heads * (getattr(each, "head_dim", None) or each.hidden_size // heads))
+        mlp.append(getattr(each, "intermediate_size", None) or 4 * each.hidden_size)
     return SimpleNamespace(
         parameters=lm.num_parameters(),  # P
         layer=max(layers),  # parameters of the largest decoder layer
         root=lm.num_parameters() - sum(layers),  # parameters outside the layers
         layers=len(layers),  # L
         hidden=config.hidden_size,  # H
-        attention=heads * head_size,  # q
+        attention=max(attention),  # q
         cached=sum(x.numel() for layer in of_layers for x in layer.columns),  # of one token
         states=sum(x.numel() for layer in of_layers for x in layer.states.values()),
-        mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,  # I
+        mlp=max(mlp),  # I
         vocabulary=config.vocab_size,  # V
     )
 

@@ -49,7 +49,9 @@ def read_samples(folder: Path) -> dict:
     samples = read_lines(folder / "samples.jsonl")
     if not samples:
         raise UserError(f"{folder} has no samples yet: wait for its first step")
-    for sample in samples:
+    for number, sample in enumerate(samples, start=1):
+        if "lambda" not in sample:
+            raise UserError(f"{folder}/samples.jsonl, line {number}, has no weights: delete it")
         del sample["response"]  # the tokens contain it
         if (found := decisive_tokens(sample["problem"], sample["tokens"])) is not None:
             sample["decisive"] = found

@@ -15,6 +15,7 @@ right, so every token is in an update. One step is timed, after a short one.
 
 import json
 import resource
+import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -41,6 +42,7 @@ from infra.ranks import computation_dtype, this_device
 from infra.sampler import left_padded
 from loading import decoder_layers
 from policy import logit_block
+from toy.by_name import model_folder
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
 FLAGS += " --max-prompt-tokens 512 --micro-batch-tokens 2048 --recompute False"
@@ -52,7 +54,8 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 
 
 def speed(args) -> None:
-    """Print a table of rates. Raises UserError; Stop if a part fails."""
+    """Print a table of rates. Raises UserError; Stop if a part fails, or after SIGTERM."""
+    signal.signal(signal.SIGTERM, stop)
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
     parser.add_argument("--grow", action="store_true")
@@ -76,6 +79,11 @@ def speed(args) -> None:
     print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(parts, flags))
 
 
+def stop(number: int, _) -> None:
+    """Handle SIGTERM."""
+    raise Stop("stopped by SIGTERM", 128 + number)
+
+
 def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
     """For each part its tokens a second, by stage and in the whole step, and its peak memory."""
     for name, python, more in parts:
@@ -87,10 +95,15 @@ def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
 
 
 def in_own_process(python: str, name: str, flags: list[str]) -> dict:
-    """What `main` writes in a process of its own. Raises Stop if it fails."""
+    """What `main` writes in a process of its own. Raises Stop if it fails.
+
+    An exception here, such as that of `stop`, ends the process, too.
+    """
     with TemporaryDirectory() as folder:
         command = [python, "-m", "benchmarks.speed", folder, name, *flags]
         code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
+        if code == 2:
+            sys.exit(code)  # it has printed the user's mistake
         if code:
             raise Stop(f"{name}: its process ended with code {code}", 1)
         return json.loads(Path(folder, "measured.json").read_text())
@@ -100,6 +113,7 @@ def main(folder: str, name: str, *flags: str) -> None:
     """Measure one of PARTS in this process, and write its seconds and its peak memory."""
     with one_line_endings(f"benchmarks speed, {name}"):
         cfg = parse_config(list(flags))
+        cfg = replace(cfg, model=str(model_folder(cfg)))
         endless = patch("rollout.end_tokens", lambda *_: [])
         with endless, patch("train.grade_all", every_other_right):
             seconds = PARTS[name](replace(cfg, output_dir=f"{folder}/run"))

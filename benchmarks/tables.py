@@ -76,6 +76,7 @@ def append_csv(path: Path, columns: Sequence[str], lines: list) -> None:
 
     All lines are appended or, if the disk is full, none. Raises Stop.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path), open(path, "ab", buffering=0) as file:
         size = file.tell()
         table = pd.DataFrame(lines, columns=list(columns))

@@ -28,20 +28,18 @@ UNFINISHED = "being-written"
 def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
     """What a command's results depend on: its name and flags, and the `hash_of` what it reads.
 
-    model: its folder. seen: what the model is given, such as prompts=[token ids, ...].
+    model: its folder. seen: what the model is given; prompts=[token ids, ...] gives prompts_hash.
     """
-    read = {"model_files": hash_of([], model)}
-    read |= {name: hash_of(content) for name, content in seen.items()}
-    return {"command": command, **flags, **read}
+    hashes = {f"{name}_hash": hash_of(content) for name, content in seen.items()}
+    return {"command": command, **flags, "model_files": hash_of([], model), **hashes}
 
 
 def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
     """Create `folder`, and lock it until this process ends.
 
-    identity: the part of config.json that must stay the same; the caller writes it there. written:
+    identity: the part of config.json, which the caller writes, that must stay the same. written:
     patterns of the files that will be written. Raises UserError, and leaves the folder as it is, if
-    it belongs to another identity, holds such files but no config.json, is being written, or cannot
-    be.
+    it has another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]

@@ -4,22 +4,25 @@ A problem is {"problem": text, "answer": text}. A chat also has "chat", its mess
 choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
 """
 
-import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from functools import partial
 
 from answers.extraction import boxed_answer, boxes
+from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.errors import UserError, first_line, one_line
 from infra.ranks import is_first_rank, on_first_rank
-from infra.tables import OPTIONS, SOURCES, Source, read_table
+from infra.tables import OPTIONS, SOURCES, Source, cell_text, read_table
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
+DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
+DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-LETTERS = "ABCDEFGHIJ"  # of the options of a multiple-choice problem; the grader reads no others
 
 
 def load_problems(
@@ -136,21 +139,10 @@ def read_record(source: Source, record: dict, index: int) -> dict:
 
     tests = record.get("tests")
     if tests is None:
-        answer = cell_text(record.get(source.answer_column), source.answer_column)
-        return problem | {"answer": short_answer(answer)}
+        answer = short_answer(cell_text(record.get(source.answer_column), source.answer_column))
+        letter = shown_letter(answer, problem["problem"])
+        return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
     return problem | {"tests": checked_tests(tests, "column tests")}
-
-
-def cell_text(cell, column: str) -> str:
-    """A text, or a number with all its digits; empty for a gap. Raises ValueError."""
-    if cell is None or cell != cell:  # a gap, which is NaN in a column of numbers
-        return ""
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
-        kind = type(cell).__name__
-        raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
-    if isinstance(cell, float) and abs(cell) < 2**53 and cell == int(cell):
-        cell = int(cell)  # a column of integers with gaps holds floats
-    return str(cell).strip()
 
 
 def short_answer(gold: str) -> str:
@@ -176,41 +168,10 @@ def verl_problem(record: dict, index: int) -> dict:
     return read_record(source, record | {source.answer_column: gold}, index)
 
 
-def gpqa_problem(record: dict, index: int) -> dict:
-    """GPQA: the right and three wrong answers, shuffled with the index as seed."""
-    columns = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
-    random.Random(index).shuffle(columns)
-    options = [record[column] for column in columns]
-    right = LETTERS[columns.index("Correct Answer")]
-    return multiple_choice(record["Question"], options, right)
-
-
-def mmlu_pro_problem(record: dict, index: int) -> dict:
-    """MMLU-Pro: up to ten options, and the letter of the right one."""
-    return multiple_choice(record["question"], record["options"], record["answer"])
-
-
-def mmlu_problem(record: dict, index: int) -> dict:
-    """MMLU: four choices, and the index of the right one."""
-    options, right = record["choices"], record["answer"]
-    letter = LETTERS[right] if right in range(len(options)) else right
-    return multiple_choice(record["question"], options, letter)
-
-
-def multiple_choice(question, options: list, right) -> dict:
-    """A question and its options; `right` is the letter of the right one. Raises ValueError."""
-    letters = LETTERS[: len(options)]
-    if right not in [*letters]:
-        raise ValueError(f"column answer, {right!r} is no letter of its {len(options)} options")
-    lines = [f"({x}) {cell_text(y, 'options')}" for x, y in zip(letters, options, strict=True)]
-    text = "\n".join([cell_text(question, "question"), *lines, "Answer with the letter."])
-    return {"problem": text, "answer": right, "choice": True}
-
-
 KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
     (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
-    (("question", "options", "answer", "answer_index"), mmlu_pro_problem),
+    (("question", "options", "answer", "answer_index"), mmlu_problem),
     (("question", "choices", "answer", "subject"), mmlu_problem),
 ]
 
@@ -245,8 +206,8 @@ def encode_prompts(
 def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
-    The last two pass the chat template, if the model has one; UserError if it fails. An instruction
-    that the tokenizer cannot spell, such as the toy's, is left out.
+    The last two pass the chat template, if the model has one; UserError if it fails, or leaves the
+    problem out. An instruction that the tokenizer cannot spell, such as the toy's, is left out.
     """
     text, chat = problem["problem"], problem.get("chat")
     if template:
@@ -260,8 +221,17 @@ def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
     remedy = "write the problems as texts" if chat else "pass --prompt-template"
     chat = chat or [{"role": "user", "content": instructed}]
     with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
-        encoded = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)
-    return encoded["input_ids"]
+        dated = DATED.sub(fixed_day, tokenizer.get_chat_template())
+        form = {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
+        text = tokenizer.apply_chat_template(chat, **form)
+        if chat[-1]["content"].strip() not in text:
+            raise ValueError("the problem is missing: it may expect a list of parts")
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def fixed_day(call: re.Match) -> str:
+    """DAY in the format of a template's strftime_now(FORMAT)."""
+    return repr(DAY.strftime(call[2]))
 
 
 def encode_text(text: str, tokenizer) -> list[int]:

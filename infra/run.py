@@ -12,10 +12,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
@@ -111,11 +113,9 @@ class Run:
     def identity(self, dtype: torch.dtype) -> dict:
         """What the results depend on: a folder keeps the run of one identity."""
         model = Path(self.policy.lm.name_or_path)  # its folder
-        return defining_flags(self.cfg) | {
-            "dtype": str(dtype).removeprefix("torch."),
-            "model_files": on_first_rank(files.hash_of, [], model),
-            "problems": files.hash_of([self.problems, self.held_out]),
-        }
+        flags = defining_flags(self.cfg) | {"dtype": str(dtype).removeprefix("torch.")}
+        seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
+        return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
     def shown(self) -> dict:
         """What config.json says of the prompts and the responses, for people."""
@@ -231,9 +231,11 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
     if state.step == 0:  # no checkpoint: none was due yet, or all are lost
-        updates = [line for line in metrics if line.get("grad_norm")]
+        steps = [line for line in metrics if "grad_norm" in line]
+        updates = [line for line in steps if line["grad_norm"]]
         due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        if due or (folder / "model").exists():
+        untrained = steps and not updates  # all rewards were equal: there are no moments to save
+        if due or (folder / "model").exists() and not untrained:
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
 
     metrics = [line for line in metrics if line["step"] <= state.step]
@@ -264,12 +266,24 @@ def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
+    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none.
+
+    Raises UserError if it is damaged: the user decides what becomes of it.
+    """
     paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
-    dcp.load(read, checkpoint_id=paths[-1])
+    try:
+        dcp.FileSystemReader(paths[-1]).read_metadata()  # torch would log its traceback
+        dcp.load(read, checkpoint_id=paths[-1])
+    except (Exception, CheckpointException) as error:
+        if isinstance(error, CheckpointException):
+            error, _ = next(iter(error.failures.values()))  # of one rank
+        if isinstance(error, torch.OutOfMemoryError):
+            raise error
+        reason = f"{paths[-1]} cannot be read ({type(error).__name__}: {first_line(error)})"
+        raise UserError(f"{reason}: move it away to go on from the one before") from error
     weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
     if is_first_rank():
@@ -278,11 +292,15 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy, tokenizer) -> None:
-    """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop."""
+    """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop.
+
+    Other programs end its responses where the run did, which the published config may not say.
+    """
     new = folder.parent / files.UNFINISHED
     with policy.unsharded() as lm:
         if not is_first_rank():
             return
+        lm.generation_config.eos_token_id = end_tokens(lm, tokenizer)
         with files.writing(folder):
             lm.save_pretrained(new)
             tokenizer.save_pretrained(new)

@@ -141,11 +141,29 @@ def records_of(table: pa.Table) -> list[dict]:
 
 def read_csv(text: str) -> list[dict]:
     """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
-    records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    records = list(reader)
+    names = reader.fieldnames or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name: {', '.join(names)}")
     for number, record in enumerate(records, start=1):
         if None in record:
             raise ValueError(f"record {number} has more cells than the header")
     return records
+
+
+def cell_text(cell, column: str) -> str:
+    """A text, or a number with all its digits; empty for a gap. Raises ValueError."""
+    if cell is None or cell != cell:  # a gap, which is NaN in a column of numbers
+        return ""
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
+        kind = type(cell).__name__
+        raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
+    if isinstance(cell, float) and abs(cell) < 2**53 and cell == int(cell):
+        cell = int(cell)  # a column of integers with gaps holds floats
+    text = str(cell).strip()
+    text.encode()  # half of a pair of surrogates, which no tokenizer takes, raises a ValueError
+    return text
 
 
 def read_lines(text: str) -> list:

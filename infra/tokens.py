@@ -13,13 +13,20 @@ def end_tokens(lm, tokenizer) -> list[int]:
     """Ids that end a response.
 
     These are the tokenizer's end token, those in the generation config, and the token that closes
-    an assistant's turn in the chat template. Raises UserError if the template fails, or for none.
+    an assistant's turn in the chat template. Raises UserError if the template fails, for none, or
+    for one that the model cannot choose, since a response would then rarely end.
     """
     configured = lm.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
     known = {tokenizer.eos_token_id, turn_end(tokenizer), *ends} - {None}
     if not known:
         raise UserError(f"--model {tokenizer.name_or_path}: set eos_token_id, its end token's id")
+    last, size = max(known), lm.config.get_text_config().vocab_size
+    if last >= size:
+        raise UserError(
+            f"--model {tokenizer.name_or_path}: end token {last} ({tokenizer.decode(last)}) has no "
+            f"row among the {size} of the head: call resize_token_embeddings, or take it out"
+        )
     return sorted(known)
 
 

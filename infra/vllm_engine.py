@@ -11,7 +11,7 @@ sleeps during training and holds neither weights nor caches; on a CPU vLLM canno
 
 A model that vLLM samples differently is refused after the first step (infra.log). `mismatch` shows
 the rounding at every step, and --importance-cap corrects for it. Another engine needs `holding`
-around each rollout, in which rollout.rollout calls `sample` and reads `generation_config`.
+around each rollout, where rollout.rollout calls `sample`, and end_tokens reads the two configs.
 """
 
 import os
@@ -60,6 +60,7 @@ class VLLMEngine:
         from vllm import LLM
 
         self.policy = policy
+        self.config = policy.lm.config
         self.generation_config = policy.unsharded_lm[0].generation_config  # of the model's files
         self.dtype = dtype
         kind = policy.lm.config.model_type

@@ -239,6 +239,14 @@ def test_an_evaluation_does_not_mix_two_models_of_one_name(name, saved, tmp_path
     assert contents(copy) == before
 
 
+def test_an_evaluation_does_not_mix_prompts(saved, out, capsys):
+    """Another version of this program or of transformers might ask in another way."""
+    config = read_json(out / "config.json")
+    write_json(out / "config.json", config | {"prompts_hash": "0123456789abcdef"})
+    said = refusal(evaluate.main, flags(saved, out, "--samples", 4), capsys)
+    assert f"(prompts_hash 0123456789abcdef, not {config['prompts_hash']}): choose another" in said
+
+
 OTHER = {  # bench.jsonl of the same length
     "problems": toy.problems(6, seed=8),
     "order": PROBLEMS[::-1],

@@ -52,7 +52,7 @@ def test_rewards_may_be_integers_booleans_or_numpy_numbers():
     assert graded_as([1, False, np.float32(0.5)]) == [1.0, 0.0, 0.5]
 
 
-@pytest.mark.parametrize("rewards", [[1.0, math.nan, 0.0], [1.0, math.inf, 0.0], [1.0, 0.0]])
+@pytest.mark.parametrize("rewards", [[1, math.nan, 0], [1, math.inf, 0], [1, 0], [1, None, 0]])
 def test_rewards_that_are_not_one_finite_number_each_are_refused(rewards):
     with pytest.raises(UserError, match="mine must return one finite number"):
         graded_as(rewards)

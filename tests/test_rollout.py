@@ -102,6 +102,7 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
 def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, monkeypatch):
     tokenizer = byte_tokenizer(extra_special_tokens=["<|im_end|>", "<think>", "</think>"])
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    monkeypatch.setattr(base[0].config, "vocab_size", len(tokenizer))
     whole = torch.tensor(tokenizer("<think>5</think>7<|im_end|>").input_ids)
 
     def drawn(lm, responses, ends, *_):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from forked import ROOT, Forked
 from hashed_rewards import hashes, rewarded
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from infra.progress import Stopwatch
@@ -73,6 +74,27 @@ def in_turn(rewards) -> Callable:
         return [next(numbers) for _ in responses]
 
     return next_rewards
+
+
+TURNS = "{% for m in messages %}{{ m.content }}{% if not loop.first %}<turn>{% endif %}{% endfor %}"
+
+
+def with_turns(base: Path, folder: Path) -> int:
+    """Write a toy that ends with <turn>, which its configs do not name, as Qwen2.5's bases.
+
+    base: an ordinary toy. Returns the id of <turn>.
+    """
+    lm = AutoModelForCausalLM.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.add_tokens(["<turn>"], special_tokens=True)
+    tokenizer.chat_template = TURNS
+    lm.resize_token_embeddings(len(tokenizer))
+    head = lm.lm_head.weight.data
+    head[-1] = head[tokenizer.eos_token_id]
+    head[tokenizer.eos_token_id] = head[tokenizer.pad_token_id]  # now as rare
+    lm.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer) - 1
 
 
 def read_lines(path: Path) -> list[dict]:

@@ -1,6 +1,7 @@
 """benchmarks/curves.py: how runs are read and grouped, and their running mean."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,13 +30,15 @@ def test_a_curve_is_the_running_mean_over_runs_at_common_steps(runs, steps, mean
     np.testing.assert_allclose(values, means)
 
 
-def test_runs_that_differ_in_their_seed_share_a_line(finished, tmp_path, capsys):
+def test_runs_that_differ_in_their_seed_share_a_line(finished, tmp_path, capsys, monkeypatch):
     folders = []
     for name, seed in (("delta-0", 0), ("delta-1", 1), ("dapo-1", 1)):
         folders.append(shutil.copytree(finished, tmp_path / name))
         write_json(folders[-1] / "config.json", {"seed": seed})
     groups = curves.read_runs(folders)
     assert {label: len(runs) for label, runs in groups.items()} == {"delta": 2, "dapo": 1}
+    monkeypatch.chdir(tmp_path)
+    assert curves.read_runs([Path("delta-0"), folders[2]]).keys() == {"delta", "dapo"}
     curves.main([str(folder) for folder in folders])
     assert Image.open(folders[0] / "compared.png").width == 1400
     absent = [*folders, "--metrics", "eval_greedy"]

@@ -145,6 +145,11 @@ def test_what_the_sampler_keeps_is_planned(name):
     assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
 
 
+def test_layers_of_gemma_4_have_heads_of_two_sizes():
+    size = sizes_of(random_lm("gemma4_text").config)
+    assert size.attention == 4 * 512 and size.mlp == 48  # the wider layer's: 4 heads
+
+
 def test_the_largest_settings_that_fit_are_a_command_whose_plan_fits(tmp_path, capsys):
     config_of("Qwen3-1.7B", layers=4).save_pretrained(tmp_path)
     card = ["--gpus", "1", "--gpu-gb", "24"]

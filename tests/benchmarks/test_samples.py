@@ -91,6 +91,13 @@ def test_the_first_right_and_wrong_response_to_one_problem_are_chosen(tmp_path, 
     assert "train for more steps" in refusal(picture.main, [folder], capsys)
 
 
+def test_a_line_without_weights_is_refused(tmp_path, capsys):
+    samples = [rated("1+2=?", 0.0), rated("1+2=?", 1.0)]
+    del samples[1]["lambda"]
+    folder = run_of(tmp_path / "run", samples)
+    assert "samples.jsonl, line 2, has no weights" in refusal(picture.main, [folder], capsys)
+
+
 def test_text_is_drawn_as_it_is(tmp_path):
     """`$` begins no formula, a part of a character is a mark, and a problem may have many lines."""
     text = [" clip", "$", "\\frac", "{", "\ufffd", "^", "$", ".\n\n"]

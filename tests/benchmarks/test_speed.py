@@ -1,15 +1,19 @@
 """python -m benchmarks speed, at a small size. Its TRL and vLLM need other packages."""
 
 import json
+import os
+import signal
+import time
 
+import forked
 import pytest
 import torch
 from models import SMALL
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-import toy
 import train
 from benchmarks import speed
+from benchmarks.__main__ import main
 
 FLAGS = "--data toy --eval-data= --prompts 3 --group-size 2 --mini-batch 3 --max-new-tokens 24"
 FLAGS += " --max-prompt-tokens 64 --micro-batch-tokens 100"
@@ -50,7 +54,7 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
     monkeypatch.setattr(
         speed.Timer, "blocked_autorange", lambda timer, **_: measure(timer, None, 0.01)
     )
-    speed.main(str(tmp_path), name, "--model", str(toy.base_folder()), *FLAGS.split())
+    speed.main(str(tmp_path), name, "--model", "toy", *FLAGS.split())
     part = json.loads((tmp_path / "measured.json").read_text())
     assert (part["responses"], part["length"]) == (6, 24)
     assert min(part["seconds"].values()) > 0 and part["peak"] > 0
@@ -61,3 +65,38 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
     assert lengths == [6 * [speed.WARM_UP], 6 * [24]]
     assert [response.reward for response in sampled[1]] == [0, 1, 0, 1, 0, 1]
     assert len({tuple(sorted(map(str, (r.prompt for r in rollouts)))) for rollouts in sampled}) == 1
+
+
+def speed_with(words):
+    """The command, with another interpreter for its parts."""
+    speed.sys.executable = words[0]
+    main(["speed", "--model", "toy", *FLAGS.split()])
+
+
+@pytest.fixture
+def interpreter(tmp_path):
+    """interpreter(commands) -> a script of the shell that writes its process id to `pid`."""
+
+    def written(commands) -> str:
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\necho $$ > {tmp_path / 'pid'}\n{commands}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return written
+
+
+def test_a_part_ends_with_the_program(interpreter, tmp_path):
+    process = forked.Forked(speed_with, [interpreter("exec sleep 60")])
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert process.returncode is None, process.stderr
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_users_mistake_in_a_part_is_one_line_and_exit_code_2(interpreter):
+    process = forked.Forked(speed_with, [interpreter("echo wrong >&2; exit 2")])
+    assert (process.wait(), process.stderr) == (2, "wrong\n")

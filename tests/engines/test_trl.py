@@ -15,6 +15,7 @@ pytestmark = pytest.mark.engine
 import torch
 import trl
 from safetensors.torch import load_file
+from transformers import GenerationConfig
 from trl import GRPOTrainer
 from trl.scripts import grpo
 from trl_worker import TOY, WEIGHTS, compared, share_unlike, trainer_of
@@ -70,6 +71,12 @@ def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_signs):
     is_end = batch["completion_ids"] == toy.TOKEN_ID["="]  # [B, T]
     before_last = batch["completion_mask"][:, 1:].bool() & is_end[:, :-1]
     assert is_end.any() and not before_last.any()
+
+
+def test_the_saved_model_ends_there_too(closed_by_signs, tmp_path):
+    closed_by_signs.save_model(str(tmp_path / "saved"))
+    ends = GenerationConfig.from_pretrained(tmp_path / "saved").eos_token_id
+    assert ends == sorted([toy.TOKEN_ID["<eos>"], toy.TOKEN_ID["="]])
 
 
 def test_reward_functions_read_special_tags_of_thought(closed_by_signs):

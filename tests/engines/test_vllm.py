@@ -10,7 +10,7 @@ import pytest
 import torch
 from forked import ROOT
 from models import response_logits
-from toy_runs import SCRIPT, SMALL, read_lines, refusal, train_small
+from toy_runs import SCRIPT, SMALL, read_lines, refusal, train_small, with_turns
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.engine
@@ -214,3 +214,23 @@ def test_two_ranks_agree_with_one(whole, wide, tmp_path):
         assert row["loss"] == pytest.approx(other["loss"], abs=1e-6)
         assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
         assert row["mismatch"] < 1e-6
+
+
+def test_vllm_ends_an_exported_model_where_its_run_did(wide, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    from vllm import LLM, SamplingParams
+
+    turn = with_turns(wide, tmp_path / "base")
+    flags = ["--model", str(tmp_path / "base"), "--prompt-template", "{problem}", "--lr", "1e-6"]
+    train_small(tmp_path / "run", *flags, steps=2)
+    llm = LLM(
+        str(tmp_path / "run" / "model"),
+        dtype="float32",
+        max_model_len=200,
+        enforce_eager=True,
+        kv_cache_memory_bytes=2**28,
+    )
+    prompt = {"prompt_token_ids": toy.build_tokenizer()("8+3-3*9+6*8=?").input_ids}
+    (answer,) = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=150))
+    ids = list(answer.outputs[0].token_ids)
+    assert ids.index(turn) == len(ids) - 1 < 149

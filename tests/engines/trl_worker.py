@@ -58,7 +58,7 @@ def trainer_of(
     problems = toy.problems(32, k=5) + toy.problems(32, k=3)  # prompts of two lengths
     rows = [{"prompt": each["problem"], "solution": each["answer"]} for each in problems]
     data = Dataset.from_list(rows)
-    named = {"weights": weights} if weights else {}
+    named = {"cfg": weights} if weights else {}
     return kind(model=str(model), reward_funcs=reward, args=config, train_dataset=data, **named)
 
 

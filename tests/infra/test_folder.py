@@ -30,10 +30,11 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
 
 def test_an_identity_changes_with_all_that_results_depend_on(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    given = ("train", {"lr": 1.0}, tmp_path)
+    given = ("train", {"lr": 1.0, "prompts": 8}, tmp_path)
     first = identity_of(*given, prompts=[[1, 2]])
+    assert (first["lr"], first["prompts"]) == (1.0, 8)
     assert identity_of(*given, prompts=[[1, 2]]) == first
-    assert identity_of(*given, prompts=[[1, 3]])["prompts"] != first["prompts"]
+    assert identity_of(*given, prompts=[[1, 3]])["prompts_hash"] != first["prompts_hash"]
     assert identity_of("gain", *given[1:], prompts=[[1, 2]])["command"] != first["command"]
     (tmp_path / "tokenizer.json").write_text("[]")
     assert identity_of(*given, prompts=[[1, 2]])["model_files"] != first["model_files"]

@@ -72,7 +72,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         ),
         (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
         (MMLU | {"answer": 2}, ", record 1, column answer, 2 is no letter of its 2 options"),
-        (CHOICE | {"answer": "C"}, ", record 1, column answer, 'C' is no letter of its 2 options"),
+        (CHOICE | {"answer": "C"}, ", record 1, column answer, C is no letter of its 2 options"),
+        ({"problem": "\ud83d", "answer": 2}, ", record 1, 'utf-8' codec can't encode"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
 )
@@ -225,6 +226,26 @@ def test_a_prompt_has_at_most_one_bos_and_no_eos(around, template):
     _, (prompt,) = encode_prompts(CHAINS[:1], tokenizer, 50, template)
     begin = "<s>" if "<s>" in around + template else ""
     assert tokenizer.decode(prompt) == f"{begin}Q 1+2=?"
+
+
+PARTS = "{% for m in messages %}{% for x in m.content %}{{ x.text }}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize("template", ["7", PARTS, CONTENTS.replace("m.content", "m.content[:2]")])
+def test_a_chat_template_that_leaves_the_problem_out_is_refused(template):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="its chat template fails: pass --prompt-template .*parts"):
+        encode_prompts(CHAINS, tokenizer, 200)
+    assert len(encode_prompts(CHAINS, tokenizer, 200, "{problem}")[1]) == 2
+
+
+def test_a_chat_template_knows_one_day():
+    """A run that is resumed on another day has the same prompts."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{{ strftime_now('%d %B %Y') }} {{ strftime_now(\"%b\") }}" + CONTENTS
+    _, (prompt,) = encode_prompts(CHAINS[:1], tokenizer, 200)
+    assert tokenizer.decode(prompt).startswith("26 July 2024 Jul81+2=?")
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('System role\nnot supported') }}", None])

@@ -12,13 +12,13 @@ from unittest import mock
 import forked
 import pytest
 from hashed_rewards import rewarded
-from torch.distributed.checkpoint.api import CheckpointException
 from toy_runs import (
     EVALUATED,
     HELD_OUT,
     PROBLEMS,
     SCRIPT,
     SMALL,
+    TURNS,
     contents,
     in_turn,
     next_step,
@@ -27,13 +27,14 @@ from toy_runs import (
     same_weights,
     small_config,
     train_small,
-    train_steps,
+    with_turns,
 )
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import toy
 import train
 from infra import folder as files
+from infra import run as run_module
 from infra.run import export
 
 
@@ -141,13 +142,19 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     assert (kept / "mine").exists()
 
 
-def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path):
-    """Before the first update there are no moments, so there is no checkpoint."""
+def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path, first_model):
+    """Without an update there are no moments, so no checkpoint: model/ is the model it began with.
+
+    The same command begins again, and so do more steps.
+    """
     equal = in_turn(itertools.repeat(1.0))
-    for steps in (1, 2):
-        train_steps(small_config(tmp_path, "--save-every", "1", steps=steps), rewards=equal)
+    for steps in (1, 1, 2):
+        cfg = small_config(tmp_path, "--save-every", "1", steps=steps)
+        with rewarded(equal):
+            train.train(cfg)
         assert not list(tmp_path.glob("checkpoint-*"))
-    assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [1, 2]
+        assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [1, 2][:steps]
+    assert same_weights(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), first_model)
 
 
 @pytest.mark.parametrize("kept", ["model", "metrics.jsonl"])
@@ -170,14 +177,29 @@ def refusal_of(folder, capsys, *flags, steps=6):
     return refusal(train.main, command, capsys)
 
 
-def test_an_unreadable_checkpoint_stops_the_run_and_can_be_moved_away(two_steps, capsys):
+def cut_off(checkpoint):
+    shard = checkpoint / "__0_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:1000])
+
+
+def without_metadata(checkpoint):
+    (checkpoint / ".metadata").unlink()
+
+
+def emptied(checkpoint):
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+@pytest.mark.parametrize("damage", [cut_off, without_metadata, emptied])
+def test_a_damaged_checkpoint_is_one_line_and_can_be_moved_away(damage, two_steps, capsys, caplog):
     train_small(two_steps, *EVALUATED, steps=3)
     newest = two_steps / "checkpoint-000003"
-    damaged = newest / "__0_0.distcp"
-    damaged.write_bytes(damaged.read_bytes()[:1000])
+    damage(newest)
     before = contents(two_steps)
-    with pytest.raises(CheckpointException):
-        train_small(two_steps, *EVALUATED, steps=5)
+    said = refusal_of(two_steps, capsys, steps=5)
+    assert f"{newest} cannot be read (" in said and "): move it away to go on from" in said
+    assert not [x for x in caplog.records if x.name == "root"]  # which are printed, too
     assert contents(two_steps) == before
 
     newest.rename(two_steps / "damaged")
@@ -227,6 +249,20 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 
 
+def test_an_exported_model_ends_where_the_run_ended(tmp_path):
+    turn = with_turns(toy.base_folder(), tmp_path / "base")
+    flags = ["--model", str(tmp_path / "base"), "--prompt-template", "{problem}", "--lr", "1e-6"]
+    train_small(tmp_path / "run", *EVALUATED, *flags, steps=2)
+    for name in ("model", "best"):
+        folder = tmp_path / "run" / name
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert tokenizer.chat_template == TURNS
+        lm = AutoModelForCausalLM.from_pretrained(folder)
+        ids = tokenizer("8+3-3*9+6*8=?", return_tensors="pt")
+        ids = lm.generate(**ids, do_sample=False, max_new_tokens=200)[0].tolist()
+        assert ids.index(turn) == len(ids) - 1 < 200
+
+
 @pytest.mark.parametrize(
     "flags, steps, message",
     [
@@ -250,7 +286,9 @@ def test_a_run_may_change_flags_that_are_free(two_steps, whole):
     assert json.loads((two_steps / "config.json").read_text())["in_flight"] == 5
 
 
-def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path, capsys):
+def test_a_run_is_not_continued_with_changed_problems_or_another_model(
+    tmp_path, capsys, monkeypatch
+):
     """Their names are the same."""
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
     model = shutil.copytree(toy.base_folder(), tmp_path / "base")
@@ -259,13 +297,22 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(tmp_path,
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
-    changes = [(problems, "problems"), (held_out, "problems")]
+    changes = [(problems, "problems_hash"), (held_out, "problems_hash")]
     for path, name in (*changes, (model / "tokenizer.json", "model_files")):
         content = path.read_text()
         path.write_text(content.replace("8+3", "9+3") + "\n")
         said = refusal_of(folder, capsys, *flags)
-        assert re.search(rf"\({name} \w{{16}}, not \w{{16}}\): choose another", said)
+        assert re.search(rf"\({name} \w{{16}}, not \w{{16}}(; prompts_hash .*)?\): choose", said)
         path.write_text(content)
+    encode = run_module.encode_prompts
+
+    def longer(*arguments):
+        problems, prompts = encode(*arguments)
+        return problems, [[*prompt, 2] for prompt in prompts]
+
+    monkeypatch.setattr(run_module, "encode_prompts", longer)  # as another template would
+    said = refusal_of(folder, capsys, *flags)
+    assert re.search(r"\(prompts_hash \w{16}, not \w{16}\): choose another", said)
     assert contents(folder) == before
 
 

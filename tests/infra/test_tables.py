@@ -63,6 +63,10 @@ REFUSED = {
     "list.json": (b"[" + GOOD + b", 1]", "a record is not like {{"),
     "bad.json": (b"[" + GOOD, "(Expecting ',' delimiter: line 2"),
     "more.csv": (b"problem,answer\n1,2\n1,2,3\n", "(record 2 has more cells than the header"),
+    "twice.csv": (
+        b"problem,answer,answer\n1,2,3\n",
+        "(two columns have one name: problem, answer, answer",
+    ),
 }
 
 

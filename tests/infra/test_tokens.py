@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from models import byte_tokenizer
+from transformers import LlamaConfig
 
 from infra.errors import UserError
 from infra.tokens import end_tokens, text_decoder, turn_end
@@ -28,23 +29,36 @@ def tokenizer_with(chat_template: str | None, *more: str):
     return tokenizer
 
 
+def model_with(end: int | list[int] | None, rows: int = 1000):
+    config = SimpleNamespace(eos_token_id=end)
+    return SimpleNamespace(generation_config=config, config=LlamaConfig(vocab_size=rows))
+
+
 @pytest.mark.parametrize("chat_template, closes", TEMPLATES)
 @pytest.mark.parametrize("configured, given", [(None, []), (7, [7]), ([5, 6], [5, 6])])
 def test_end_tokens_are_the_tokenizers_the_models_and_the_chat_templates(
     chat_template, closes, configured, given
 ):
     tokenizer = tokenizer_with(chat_template)
-    lm = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=configured))
     ends = {*given, *tokenizer.convert_tokens_to_ids(["<end>", closes or "<end>"])}
-    assert end_tokens(lm, tokenizer) == sorted(ends)
+    assert end_tokens(model_with(configured), tokenizer) == sorted(ends)
 
 
 def test_a_model_without_an_end_token_is_refused():
     tokenizer = tokenizer_with(None)
     tokenizer.eos_token = None
-    lm = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
     with pytest.raises(UserError, match="--model .*: set eos_token_id"):
-        end_tokens(lm, tokenizer)
+        end_tokens(model_with(None), tokenizer)
+
+
+def test_an_end_token_that_the_model_cannot_choose_is_refused():
+    """As after add_special_tokens without resize_token_embeddings: every response was cut off."""
+    tokenizer = tokenizer_with(CLOSED)
+    closes = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert closes in end_tokens(model_with(None, rows=closes + 1), tokenizer)
+    for end, rows in ((None, closes), (closes + 5, closes + 5)):
+        with pytest.raises(UserError, match=f"no row among the {rows} of the head"):
+            end_tokens(model_with(end, rows), tokenizer)
 
 
 def test_a_chat_template_that_refuses_a_response_is_one_line():

@@ -1,0 +1,145 @@
+"""infra/choices.py: the options of a problem, and its letter."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grading import grade_all
+from infra.choices import shown_letter
+from infra.errors import UserError
+from infra.problems import load_problems
+
+SHOWN = "q\n(A) u\n(B) v\nAnswer with the letter."
+
+
+def record(options, answer="B", **more):
+    """A record of MMLU-Pro."""
+    return {"question": "q", "options": options, "answer": answer, "answer_index": 1} | more
+
+
+def mmlu(choices, answer):
+    return {"question": "q", "choices": choices, "answer": answer, "subject": "s"}
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """loaded(records) -> their problems."""
+
+    def of(records, suffix=".jsonl"):
+        path = tmp_path / f"a{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(records), path)
+        else:
+            path.write_text("".join(json.dumps(each) + "\n" for each in records))
+        return load_problems(str(path))
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        record(["u", "v"]),
+        record({"A": "u", "B": "v"}),
+        record({"1": "u", "2": "v"}, "2"),
+        record({"label": ["1", "2"], "text": ["u", "v"]}, "2"),
+        record(json.dumps(["u", "v"])),
+        record(json.dumps({"A": "u", "B": "v"})),
+        record({"A": "u", "B": "v", "C": None}),
+        mmlu(["u", "v"], 1),
+        mmlu(["u", "v"], 1.0),
+        mmlu(["u", "v"], "B"),
+        mmlu({"label": ["A", "B"], "text": ["u", "v"]}, "B"),
+        mmlu(json.dumps(["u", "v"]), "1"),
+    ],
+)
+def test_options_in_every_form_give_one_problem(given, loaded):
+    assert loaded([given]) == [{"problem": SHOWN, "answer": "B", "choice": True}]
+
+
+def test_a_dictionary_of_parquet_has_the_labels_of_all_records(loaded):
+    records = [record({"A": "u", "B": "v"}), record({"A": "1", "B": "2", "C": "3"}, "C")]
+    first, second = loaded(records, ".parquet")
+    assert first["problem"] == SHOWN
+    assert second["answer"] == "C" and "(C) 3" in second["problem"]
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        record(["u", None]),
+        record(["u", " "]),
+        record({"A": "u", "B": None}),
+        record(None),
+        record(""),
+        record(["u", "v"], None),
+        record(["u", "v"], question=None),
+        record(["u", "v"], question=" "),
+        {"question": "q", "answer": "A"},
+        {"options": ["u", "v"], "answer": "A"},
+        {"question": "q", "options": ["u", "v"]},
+    ],
+)
+def test_a_record_with_a_gap_is_dropped(gap, loaded):
+    assert loaded([gap, record(["u", "v"])]) == loaded([record(["u", "v"])])
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (record("u,v"), "its options are one text: write a list, in a CSV as JSON"),
+        (record("yes/no"), "its options are one text"),
+        (record("['u', 'v']"), "its options are one text"),
+        (record("3"), "its options are of type int: write a list"),
+        (record(["u"]), "it has 1 options, not 2 to 10"),
+        (record([*"uvwxyzuvwxy"]), "it has 11 options, not 2 to 10"),
+        (record(["u", "v", None]), "option 3 is empty"),
+        (record([{"key": "A"}, {"key": "B"}]), "column options, holds a dict"),
+        (record(["u", "v"], "v"), "column answer, v is no letter of its 2 options"),
+        (record(["u", "v"], "1"), "column answer, 1 is no letter"),  # an index is MMLU's alone
+        (mmlu(["u", "v"], 2), "column answer, 2 is no letter"),
+        (mmlu(["u", "v"], True), "column answer, holds a bool"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_record(given, said, loaded):
+    with pytest.raises(UserError) as refused:
+        loaded([record(["u", "v"]) if "options" in given else mmlu(["u", "v"], 0), given])
+    assert f"record 2, {said}" in str(refused.value)
+
+
+def test_gpqa_drops_a_record_without_its_right_answer(loaded):
+    right = {"Question": "q", "Correct Answer": "r"}
+    right |= {f"Incorrect Answer {number}": f"w{number}" for number in (1, 2, 3)}
+    (problem,) = loaded([right, right | {"Correct Answer": None, "Question": "other"}])
+    assert f"({problem['answer']}) r" in problem["problem"]
+    with pytest.raises(UserError, match=r"record 2, option \d is empty"):
+        loaded([right, right | {"Incorrect Answer 2": None}])
+
+
+FORMS = ["(A) u\n(B) v", "A) u\nB) v", "A. u\n B. v", "A: u, B: v", "**A.** u **B.** v"]
+FORMS += [r"$\textbf{(A)}\ u \qquad \textbf{(B)}\ v$", "(a) u\r\n(b) v"]
+
+
+@pytest.mark.parametrize("options", FORMS)
+@pytest.mark.parametrize("gold", ["B", "(B)", "B.", "b", r"\text{(B)}"])
+def test_a_letter_of_shown_options_is_graded_as_a_letter(gold, options, loaded):
+    (problem,) = loaded([{"problem": f"q?\n{options}", "answer": gold}])
+    responses = [r"\boxed{\text{(B) v}}", "So the answer is (B).", r"\boxed{\text{(A) u}}"]
+    assert grade_all(responses, 3 * [problem], 3 * [False]) == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "gold, text",
+    [
+        ("B", "Which of the points A and B is nearer?"),
+        ("C", "(A) 1 (B) 2"),
+        ("2", "(A) 1 (B) 2"),
+        ("AB", "(A) 1 (B) 2"),
+        ("A", "Vitamin A."),
+        ("K", "(A) (B) (C) (D) (E) (F) (G) (H) (I) (J) (K)"),
+    ],
+)
+def test_other_golds_are_values(gold, text):
+    assert shown_letter(gold, text) == ""
