@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
+from infra.packed import packed_weights
 from infra.ranks import on_first_rank, rank_and_world, shard, this_device
 from infra.sampler import Running, next_tokens
 from policy import Policy, decoder_of, give_float32_head
@@ -176,7 +177,7 @@ def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    with one_line(name, "it cannot be sampled with a cache between chunks"):
+    with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
     return torch.stack(logprobs, dim=1)
 

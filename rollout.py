@@ -25,6 +25,7 @@ from transformers import LogitsProcessor
 from batch import Response
 from infra import sampler
 from infra.errors import Interrupted
+from infra.packed import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Running, cache_capacity, next_tokens, schedule
@@ -207,7 +208,7 @@ def sample_responses(
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     waiting, running = list(responses), []
-    with Progress("sampling", len(responses), "responses") as progress:
+    with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:
             running, waiting = schedule(running, waiting, limit, capacity)
 
