@@ -107,9 +107,11 @@ def states_after_prompts(
     ids [b, L], mask [b, L]: as in policy.Policy.forward.
     """
     start = mask.int().argmax(dim=1).clamp_min(1)  # [b] the column of the first response token
+    if start.max() <= SHORT:
+        return None
     prompts = [tuple(x[:end]) for x, end in zip(ids.tolist(), start.tolist(), strict=True)]
     distinct = list(dict.fromkeys(prompts))  # u
-    if len(distinct) == len(prompts) or max(map(len, distinct)) <= SHORT:
+    if len(distinct) == len(prompts):
         return None
 
     # Padded on the left, since sliding windows count columns: no gap may follow a prompt.

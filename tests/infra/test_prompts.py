@@ -7,6 +7,7 @@ import pytest
 import torch
 from models import VOCABULARY, random_ids, save_random_model
 from torch.nn.utils.rnn import pad_sequence
+from toy_runs import read_lines, small_config, train_steps
 
 import policy as policy_module
 from infra import prompts
@@ -116,6 +117,22 @@ def test_several_ranks_run_whole_sequences(base, monkeypatch):
     assert prompts.can_share(base[0])
     monkeypatch.setattr(prompts, "rank_and_world", lambda: (0, 2))
     assert not prompts.can_share(base[0])
+
+
+def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkeypatch):
+    """Toy prompts of 13 tokens run whole. AdamW turns a gradient's rounding into a small step."""
+    found = []
+    for short in (5, 32):
+        monkeypatch.setattr(prompts, "SHORT", short)
+        train_steps(small_config(tmp_path / str(short), "--lr", "3e-6", steps=2))
+        found.append(read_lines(tmp_path / str(short) / "metrics.jsonl"))
+    shared, whole = found
+    assert shared != whole  # in the last digits
+    for ours, wanted in zip(shared, whole, strict=True):
+        # mismatch is rounding alone, and the correlations are made of 1 - p near 0.
+        for name in ours.keys() - {"mismatch", "lambda_corr_pos", "lambda_corr_neg"}:
+            assert ours[name] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6), name
+        assert ours["mismatch"] < 1e-6
 
 
 # ---- which responses run together ----------------------------------------------------------------
