@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from infra.balance import balanced_groups
+from infra.prompts import blocks_of_prompts
 from infra.ranks import rank_and_world, this_device
 
 
@@ -145,20 +146,24 @@ def plan_mini_batches(
     advantages: torch.Tensor,
     responses_per_update: int,
     micro_batch_tokens: int,
+    share_prompts: bool = False,
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
     advantages: [B]. micro_batch_tokens: limit on the tokens in a micro-batch, including padding.
+    share_prompts: whether responses to one prompt run together, and it counts once.
     """
-    total = [len(response.prompt) + len(response.tokens) for response in rollouts]
+    prompts = [response.prompt for response in rollouts]
+    length = [len(response.tokens) for response in rollouts]
     plan = []
     for start in range(0, len(rollouts), responses_per_update):
         responses = range(start, min(start + responses_per_update, len(rollouts)))
         micro_batches = []
         for has_advantage in (True, False):
             index = [i for i in responses if bool(advantages[i] != 0) == has_advantage]
+            blocks = blocks_of_prompts(index, prompts, length, micro_batch_tokens, share_prompts)
             # This rank's groups of similar lengths, equally many on every rank; none for no index.
-            for group in balanced_groups(index, total, micro_batch_tokens, *rank_and_world()):
+            for group in balanced_groups(blocks, micro_batch_tokens, *rank_and_world()):
                 micro_batches.append(padded(rollouts, group, has_advantage))
         token_count = sum(len(rollouts[i].tokens) for i in responses)
         plan.append(MiniBatch(token_count, micro_batches))

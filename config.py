@@ -84,7 +84,12 @@ class Config:
     eval_greedy: bool = flag(False, "also evaluate one greedy response per problem (ours)")
 
     # Memory. The first three change results only through rounding: see rollout.py.
-    micro_batch_tokens: int = flag(24576, "max tokens in a forward pass (ours)", low=1, free=True)
+    micro_batch_tokens: int = flag(
+        24576,
+        "max tokens in a forward pass; on one rank a group's prompt counts once (ours)",
+        low=1,
+        free=True,
+    )
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
     dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)

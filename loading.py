@@ -23,11 +23,12 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
+from infra.packed import packed_weights
 from infra.ranks import on_first_rank, rank_and_world, shard, this_device
 from infra.sampler import Running, next_tokens
 from policy import Policy, decoder_of, give_float32_head
 
-LENGTHS = (24, 17, 9)  # of the checked sequences; shorter ones are padded
+LENGTHS = (48, 29, 9)  # of the checked sequences, padded; the longest prompt, of 40, is shared
 LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
 
 # The largest mean difference of log-probabilities that counts as rounding, nats. Random models of 4
@@ -154,12 +155,17 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
 
 @torch.no_grad()
 def policy_logprobs(name: str | Path, policy: Policy) -> torch.Tensor:
-    """log p from the policy, in one padded batch: [3, LAST]. All ranks call this."""
+    """log p from the policy, in padded batches: [3, 3, LAST]. All ranks call this.
+
+    The second batch has each sequence twice, so that their prompts run once (infra/prompts.py).
+    """
     ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
     mask = (length - LAST <= column) & (column < length)
+    ids, mask = ids.to(this_device()), mask.to(this_device())
     with one_line(name, "its architecture cannot be trained here"):
-        return policy(ids.to(this_device()), mask.to(this_device())).logprob.view(-1, LAST).cpu()
+        batches = [policy(ids.repeat(n, 1), mask.repeat(n, 1)).logprob for n in (1, 2)]
+        return torch.cat(batches).view(-1, len(LENGTHS), LAST).cpu()
 
 
 @torch.no_grad()
@@ -176,7 +182,7 @@ def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
         logprobs.append(logprobs_of(logits, token))
         return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
 
-    with one_line(name, "it cannot be sampled with a cache between chunks"):
+    with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
     return torch.stack(logprobs, dim=1)
 

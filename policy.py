@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from batch import MiniBatch
 from infra.errors import UserError
 from infra.progress import Progress
+from infra.prompts import can_share, states_after_prompts
 from infra.ranks import full_tensor, sum_over_ranks, this_device
 from infra.rows import Rows
 
@@ -52,14 +53,18 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
+        self.shares_prompts = can_share(lm)
         # A list, so that its parameters are not the policy's: `unsharded` says what it is for.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
         """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
         token = ids[mask]  # [n]
-        states = decoder_of(self.lm)(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
-        hidden = states[:, :-1][mask[:, 1:]]  # [n, H]; the state at t-1 predicts token t
+        decoder = decoder_of(self.lm)
+        hidden = states_after_prompts(decoder, ids, mask) if self.shares_prompts else None  # [n, H]
+        if hidden is None:  # these run whole
+            states = decoder(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
+            hidden = states[:, :-1][mask[:, 1:]]  # the state at t-1 predicts token t
 
         # Converted here, not per block, so autograd sums the blocks' gradients in float32.
         head_parameters = [x.float() for x in self.lm.get_output_embeddings().parameters()]

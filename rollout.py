@@ -25,6 +25,7 @@ from transformers import LogitsProcessor
 from batch import Response
 from infra import sampler
 from infra.errors import Interrupted
+from infra.packed import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Running, cache_capacity, next_tokens, schedule
@@ -33,6 +34,10 @@ from infra.tokens import end_tokens, text_decoder
 # A run's other seeds: SEED_STRIDE * seed - epoch shuffles the problems of an epoch, and
 # SEED_STRIDE * seed + step draws a step's random token weights. Runs of fewer steps share none.
 SEED_STRIDE = 1_000_003
+
+# Numbers of a float64 block of p on the CPU, 8 MB: allocating more than 32 MB for every token takes
+# several times as long as the draw itself.
+DRAW_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -86,14 +91,21 @@ class InverseCDF(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
+        u = self.uniforms[:, len(self.logprobs), None]  # [R, 1]
+        blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
+        pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
+        drawn = [self.draw(*pair) for pair in pairs]
+        token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
+        self.logprobs.append(logprob.squeeze(1))
+        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # `generate` passes a copy
+
+    def draw(self, logits: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(token, its log p) of m rows, [m, 1] each: logits [m, V], u [m, 1]."""
         p = token_distribution(logits, self.sampling.temperature, self.sampling.top_p)
-        cdf = p.cumsum(dim=-1)  # [R, V]
-        t = len(self.logprobs)
-        u = self.uniforms[:, t, None] * cdf[:, -1:]  # [R, 1]; the last F is 1 up to rounding
-        token = torch.searchsorted(cdf, u, right=True)  # right: never a token with probability 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # [R, 1]; if p is NaN, it is V
-        self.logprobs.append(p.gather(1, token).squeeze(1).log().float())
-        return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
+        cdf = p.cumsum(dim=-1)  # [m, V]; the last F is 1 up to rounding
+        token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)  # never one with p = 0
+        token = token.clamp_max(cdf.shape[1] - 1)  # if p is NaN, it is V
+        return token, p.gather(1, token).log().float()
 
 
 def generator_of(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
@@ -196,7 +208,7 @@ def sample_responses(
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     waiting, running = list(responses), []
-    with Progress("sampling", len(responses), "responses") as progress:
+    with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:
             running, waiting = schedule(running, waiting, limit, capacity)
 

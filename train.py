@@ -105,8 +105,9 @@ def train_step(
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
     # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
+    size = cfg.mini_batch * cfg.group_size  # responses of an update
     plan = plan_mini_batches(  # this rank's micro-batches, equally many on every rank
-        rollouts, advantages, cfg.mini_batch * cfg.group_size, cfg.micro_batch_tokens
+        rollouts, advantages, size, cfg.micro_batch_tokens, policy.shares_prompts
     )
     old_logprob, entropy, v = old_log_probabilities(policy, plan, method.features)
     tokens = packed(

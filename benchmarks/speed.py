@@ -144,13 +144,14 @@ def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
     """(stage, shapes of weights, rows at a time, tokens) of the products with the model's weights.
 
     Rows are the responses in flight, the tokens of a micro-batch, or for the head in a pass a block
-    of logits. The prompts' products while sampling are left out: each prompt has them once.
+    of logits. A prompt counts once for its group in a pass (infra/prompts.py); its products while
+    sampling are left out.
     """
     body = [tuple(weight.shape) for weight in decoder_layers(lm).parameters() if weight.ndim == 2]
     head = tuple(lm.get_output_embeddings().weight.shape)
     responses = cfg.prompts * cfg.group_size
     new = responses * cfg.max_new_tokens
-    tokens = new + cfg.group_size * sum(map(len, prompts))  # of a pass
+    tokens = new + sum(map(len, prompts))  # of a pass
     rows = min(cfg.micro_batch_tokens, tokens)
     return [
         ("sampling", [*body, head], min(responses, cfg.in_flight), new),

@@ -20,7 +20,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
 
-from infra.balance import balanced_groups
+from infra.balance import Block, balanced_groups
 
 CHUNK = 64  # tokens sampled before waiting responses replace finished ones
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
@@ -217,7 +217,8 @@ def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
     distinct = {tuple(sequence.tolist()): sequence for sequence in sequences}
     names = list(distinct)  # tuples of token ids
     caches = {}
-    for group in balanced_groups(range(len(names)), [len(name) for name in names], PREFILL_TOKENS):
+    blocks = [Block([i], len(name)) for i, name in enumerate(names)]
+    for group in balanced_groups(blocks, PREFILL_TOKENS):
         keys = [names[i] for i in group]
         ids, mask = left_padded([distinct[key] for key in keys], lm.device)
         inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}

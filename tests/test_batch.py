@@ -6,7 +6,7 @@ import torch
 
 import batch
 from batch import Response, packed, padded, plan_mini_batches
-from infra.balance import balanced_groups
+from infra.balance import Block, balanced_groups
 
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
@@ -91,6 +91,7 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
 
 
 def test_responses_of_similar_length_are_padded_together():
-    for group in balanced_groups(list(range(12)), LENGTHS, 60, 0, 1):
+    blocks = [Block([i], length) for i, length in enumerate(LENGTHS)]
+    for group in balanced_groups(blocks, 60):
         of_group = [LENGTHS[i] for i in group]
         assert max(of_group) <= 2 * min(of_group)

@@ -6,6 +6,7 @@ that seed, step, problem and sample select the random numbers.
 
 import itertools
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from models import byte_tokenizer
 from transformers import GenerationConfig
 
+import rollout as rollout_module
 import toy
 from infra import sampler
 from infra.sampler import Running
@@ -53,8 +55,28 @@ def test_inverse_cdf_never_draws_an_impossible_token():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]])
     for u in (0.0, 0.2689, 0.2690, 0.5, 1 - 2**-53):
         choose = InverseCDF(torch.tensor([[u]], dtype=torch.float64), Sampling(1))
-        token = choose(torch.zeros(1, 1, dtype=torch.long), logits).argmax().item()
+        token = choose(torch.zeros(1, 1, dtype=torch.long), logits.clone()).argmax().item()
         assert token == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.7])
+def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(7, 5_000, generator=generator)
+    uniforms = torch.rand(7, 1, generator=generator, dtype=torch.float64)
+    found = []
+    for block in (35_000, 15_000):  # all rows; blocks of 3, 2 and 2
+        monkeypatch.setattr(rollout_module, "DRAW_BLOCK", block)
+        choose = InverseCDF(uniforms, Sampling(1, top_p=top_p))
+        with patch.object(choose, "draw", wraps=choose.draw) as draw:
+            chosen = choose(torch.zeros(7, 1, dtype=torch.long), logits.clone())
+        assert [len(call.args[0]) for call in draw.call_args_list] == (
+            [7] if block > 3e4 else [3, 2, 2]
+        )
+        found.append((chosen, choose.logprobs[0]))
+    (at_once, logprob), (in_blocks, of_blocks) = found
+    assert torch.equal(at_once, in_blocks) and torch.equal(logprob, of_blocks)
+    assert len(set(at_once.argmax(dim=1).tolist())) == 7  # tokens that a wrong row would change
 
 
 def test_temperature_0_is_greedy_whatever_the_random_numbers(base):

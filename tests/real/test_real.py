@@ -2,7 +2,8 @@
 
 MODEL: a folder or a hub id. DATA: a file of problems or a hub id; COLUMN: its column of problems.
 A step has 2 short problems x 2 responses of at most 16 tokens. Their rewards are a stand-in
-(hashed_rewards.py), and the runs use no chat template. Everything is computed in float32.
+(hashed_rewards.py), and the runs use no chat template. Prompts are long enough that responses share
+them (infra/prompts.py). Everything is computed in float32.
 """
 
 import os
@@ -33,8 +34,14 @@ from rollout import Sampling, rollout
 MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
 LIMIT = 1800  # seconds for a run
+PROMPT = (
+    "Read the problem twice, think about it step by step without writing anything down, and then "
+)
+PROMPT += (
+    "answer with a single number and no other word, even if you are not sure of it.\n{problem}\n"
+)
 LONG = 550  # tokens of a prompt that exceeds the sliding windows of gemma-3-270m
-SMALL = ["--model", MODEL, "--eval-data", "", "--prompt-template", "{problem}"]
+SMALL = ["--model", MODEL, "--eval-data", "", "--prompt-template", PROMPT]
 SMALL += ["--prompts", "2", "--mini-batch", "1", "--group-size", "2", "--save-every", "1"]
 SMALL += ["--max-new-tokens", "16", "--micro-batch-tokens", "128"]
 
@@ -97,8 +104,9 @@ def one_step(words: list[str]) -> None:
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
     with patch.object(sampler, "CHUNK", 8), run.sampler() as lm:  # two chunks; one response waits
         sampling = Sampling(16, seed=1, in_flight=2)
-        responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 1, sampling)
-    plan = plan_mini_batches(responses, torch.ones(3), 3, LONG)
+        responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling)
+    assert run.policy.shares_prompts
+    plan = plan_mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
     old = old_log_probabilities(run.policy, plan)[0]
 
     rollouts, tokens, weight = next_step(run)
@@ -118,7 +126,7 @@ def one_step(words: list[str]) -> None:
 
 
 def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
-    """Responses to a long prompt and to two short ones, padded to it."""
+    """Two responses to each of a long prompt, which they share, and of two shorter ones."""
     expected = plain_logprob(plain_model(), step["responses"])
     drawn = torch.cat(
         [torch.from_numpy(response.sampler_logprob) for response in step["responses"]]
