@@ -41,6 +41,7 @@ from infra.responses import (
     missing_responses,
     response_files,
     saved_responses,
+    write_averages,
 )
 from infra.sampler import Running
 from infra.significance import mann_whitney, paired_bootstrap
@@ -213,19 +214,6 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
     ]
     on_first_rank(files.write_lines, folder / "wrong.jsonl", wrong)
     return np.array(rewards).reshape(len(problems), samples)
-
-
-def write_averages(averages: dict, folder: Path) -> None:
-    """Write averages.json, and print its averages as a Markdown table."""
-    files.write_json(folder / "averages.json", averages)
-    n = averages["sampling"]["samples"]
-    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
-    for name, result in averages["benchmarks"].items():
-        cells = [name, str(result["problems"])]
-        for key in ("avg", "pass", "stderr"):
-            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
-        print("| " + " | ".join(cells) + " |")
-    print(f"question-weighted average: {averages['average']:.2%} ({folder / 'averages.json'})")
 
 
 # ---- comparison of two models --------------------------------------------------------------------

@@ -116,9 +116,8 @@ def train_step(
     refuse_mismatch(cfg, tokens)  # --engine vllm alone may sample from another distribution
     watch.lap("old_logprob")
 
-    # ρ [N], the method's weight of every token; for DelTA λ̄, by delta.delta_coefficients(v, A).
-    # It stays fixed during the updates.
-    # Random weights differ from step to step; rollout.py has the run's other seeds.
+    # ρ [N], the method's weight of every token, fixed during the updates; for DelTA λ̄, by
+    # delta.delta_coefficients(v, A). Random weights have a seed of their own in each step.
     weight = checked_weights(method, tokens, v, replace(cfg, seed=SEED_STRIDE * cfg.seed + step))
     del v  # frees its memory
     watch.lap("weighting")

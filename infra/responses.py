@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infra.errors import UserError
-from infra.folder import read_lines, write_lines
+from infra.folder import read_lines, write_json, write_lines
 from infra.problems import load_problems
 from infra.tables import FILES
 
@@ -72,3 +72,16 @@ def missing_responses(
         for name, i, sample in wanted[rank::world]
         if (benchmarks[name][i]["problem"], sample) not in saved[name]
     ]
+
+
+def write_averages(averages: dict, folder: Path) -> None:
+    """Write averages.json, and print its averages as a Markdown table."""
+    write_json(folder / "averages.json", averages)
+    n = averages["sampling"]["samples"]
+    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
+    for name, result in averages["benchmarks"].items():
+        cells = [name, str(result["problems"])]
+        for key in ("avg", "pass", "stderr"):
+            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
+        print("| " + " | ".join(cells) + " |")
+    print(f"question-weighted average: {averages['average']:.2%} ({folder / 'averages.json'})")
