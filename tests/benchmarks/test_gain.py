@@ -326,6 +326,7 @@ def command(tmp_path, monkeypatch):
     """command(flags) -> the CSV, measured with few rows."""
     few = {name: gain.METHODS[name] for name in gain.BY_SIDE}
     monkeypatch.setattr(gain, "METHODS", few)
+    monkeypatch.setattr(gain, "SEEN", 0)
 
     def run(*more: str, csv: str = "x.csv", folder: str = "policy", rewards=None) -> str:
         words = [*FLAGS.split(), "--csv", str(tmp_path / csv)]
@@ -413,3 +414,11 @@ def test_mistakes_are_one_line(command, tmp_path, capsys):
         command(rewards=equal)
     assert ended.value.code == 2
     assert "all rewards of each group are equal" in capsys.readouterr().err
+
+
+def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):
+    lines = [("k", "p", "dapo", "gain", "1 0.5 1.5 1"), ("k", "p", "delta", "gain", "2 1 3 2")]
+    gain.append_csv(tmp_path / "x.csv", gain.COLUMNS, lines)
+    main(["gain", "--csv", str(tmp_path / "x.csv")])
+    said = capsys.readouterr().out
+    assert "dapo's own gain is not above 0" in said and "delta" not in said
