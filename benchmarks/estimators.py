@@ -199,7 +199,7 @@ def gains_by_p(
     block: torch.Tensor,
     rules: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What rules by side and p gain, and the best one: ([1 + C, R + 1], its w [2 BINS], mean |w| 1).
+    """What rules by side and p gain, and the best: ([1 + C, R + 1], its w [2 BINS], mean |w| 1).
 
     A rule w has the gradient Σ w_k G_k and gains E⟨J, Σ w_k G_k⟩ / sqrt(E‖Σ w_k G_k‖²). The best
     w = B⁻¹ a is fitted on half of the batches; all gains are those on the other half.
