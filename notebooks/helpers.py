@@ -33,7 +33,7 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
-ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods")  # the files with answers
+ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # the answers' files
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
@@ -52,14 +52,16 @@ def show(fig: plt.Figure, alt: str) -> None:
 def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
-        *case) is compared for each case, up to the first difference. A stub is or returns None.
+    answer: numbers; with `cases`, name -> arguments, a function. Then `expected` is the reference,
+        and run(function, *arguments) is compared for each case, up to the first difference.
+    hint: printed if the first case fails; a later one has its name. A stub is or returns None.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None: all.
     """
+    where = ""
     try:
-        for case in [()] if cases is None else cases:
-            found, right = answer, expected
+        for name, case in ({"": ()} if cases is None else cases).items():
+            where, found, right = name, answer, expected
             if cases is not None:
                 right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use, expected):
@@ -69,9 +71,10 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
             if found is None:
                 print("not yet")
                 return None
-            compare(found, right, tolerance)
+            compare(found, right, tolerance, told=cases is not None)
     except ValueError as fault:
-        print(f"not right: {fault}. {hint}")
+        first = not where or where == next(iter(cases))
+        print(f"not right{where and f', {where}'}: {fault}.{f' {hint}' * first}")
         return False
     print("right")
     return True
@@ -88,7 +91,7 @@ def closed(may_use, reference: Callable):
     for name in ANSWERS:
         functions |= {x for x in vars(import_module(name)).values() if inspect.isfunction(x)}
     inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
-    codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "minimal", "__main__")}
+    codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "__main__")}
     try:
         for function in codes:
             function.__code__ = refuse.__code__
@@ -112,16 +115,44 @@ def numbers(answer) -> np.ndarray:
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
-def compare(answer, expected, tolerance: float) -> None:
-    """Raises ValueError, with what distinguishes them, unless the answer is as expected."""
+def compare(answer, expected, tolerance: float, told: bool = True) -> None:
+    """Raises ValueError, with what distinguishes them, unless the answer is as expected.
+
+    Both are numbers, or name -> numbers, compared in this order. told: whether to say the numbers.
+    """
+    if isinstance(expected, dict):
+        for name, part in expected.items():
+            try:
+                compare(answer[name], part, tolerance, told)
+            except ValueError as fault:
+                raise ValueError(f"{name}: {fault}") from None
+        return
     found, right = numbers(answer), numbers(expected)
     if found.shape != right.shape:
         raise ValueError(f"shape {found.shape} where {right.shape} is expected")
     allowed = tolerance * max(1.0, np.abs(right).max(initial=0))
     if not (np.abs(found - right) <= allowed).all():  # a NaN is not right
-        raise ValueError(f"yours: {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}")
+        raise ValueError(difference(found, right, allowed, told))
     if "int" in str(getattr(expected, "dtype", "")) and np.asarray(answer).dtype.kind == "f":
         raise ValueError("a token is a whole number: return integers")
+
+
+def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool) -> str:
+    """How numbers differ from the right ones, which have the same shape."""
+    n, wrong = right.size, ~(np.abs(found - right) <= allowed)
+    if np.isnan(found).any():
+        return f"{np.isnan(found).sum()} of {n} numbers are NaN"
+    factor = np.vdot(found, right) / max(1e-30, np.vdot(right, right))
+    if n > 1 and right.any() and (np.abs(found - factor * right) <= allowed).all():
+        return f"yours is {factor:.4g} times what is expected"
+    if n > 9999:
+        longer = np.linalg.norm(found) / max(1e-30, np.linalg.norm(right))
+        return f"{longer:.3g} times as long as expected, with a cosine of {factor / longer:.3f}"
+    if (np.abs(np.sort(found, axis=None) - np.sort(right, axis=None)) <= allowed).all():
+        return "the right numbers in another order"
+    first = np.argwhere(wrong)[0].tolist()
+    entry = f": {found[*first]:.4g}, not {right[*first]:.4g}" if told else ""
+    return f"{wrong.sum()} of {n} numbers differ{f', the first at {first}' * bool(first)}{entry}"
 
 
 COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a hosted notebook, a folder that stays
@@ -148,7 +179,7 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool |
     text = IMPORTS + "".join(inspect.findsource(inner)[0]).strip()
     try:
         piece = loaded(name, text)
-        run(piece, *deepcopy(cases[0]))
+        run(piece, *deepcopy(next(iter(cases.values()))))
     except NameError as error:
         print(f"but not saved: {error}; define or import that in the same cell")
         return False

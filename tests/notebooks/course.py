@@ -35,14 +35,14 @@ SHORTER = {
     "toy.problems(1, seed=5), 256": "toy.problems(1, seed=5), 128",
     "rewards, 256)": "rewards, 128)",
     "sizes = [16, 32, 64, 128, 256]": "sizes = [16, 32, 64, 128]",
-    "responses(8, 5), responses(12, 7)": "responses(5, 5), responses(9, 7)",
+    "responses(20, 2), responses(13, 7)": "responses(17, 2), responses(9, 7)",
     "toy.problems(PROMPTS * STEPS, seed=1000 + seed)": "toy.problems(8, seed=1000 + seed, k=3)",
     "one = batch(lm, tokenizer, problems": (
         "with patch.object(minimal, 'MAX_NEW_TOKENS', 28):\n"
         "            one = batch(lm, tokenizer, problems"
     ),
     "64, 81]": "64, 70]",
-    "range(0, 96, 3)": "range(0, 72, 3)",
+    "range(0, 104, 3)": "range(0, 72, 3)",
     "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",
