@@ -155,7 +155,10 @@ def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool)
     return f"{wrong.sum()} of {n} numbers differ{f', the first at {first}' * bool(first)}{entry}"
 
 
-COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a hosted notebook, a folder that stays
+COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a host, a folder that stays
+if "google.colab" in sys.modules:
+    sys.modules["google.colab"].drive.mount("/content/drive")
+    COURSE = Path("/content/drive/MyDrive")
 MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
 NAMES = "group_advantages inverse_cdf centroids token_gradient_proxy margins token_weights"
 NAMES += " temperatures train_step"  # `temperatures` is a part of `token_weights`
