@@ -227,7 +227,6 @@ class Tokens(NamedTuple):
     logprob: torch.Tensor  # [N] log p of the token, nats
     entropy: torch.Tensor  # [N] of p in the token's context, nats
     hidden: torch.Tensor  # [N, H] h, which enters the LM head
-    seed: int = 0  # decides between equal tokens
 
 
 def real_text() -> SimpleNamespace:
