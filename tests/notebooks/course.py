@@ -28,6 +28,8 @@ GRADED = re.compile(r"^(?:if )?(check|build)\((\w+)", re.MULTILINE)
 ANSWER = re.compile(r"^== (\d)\.(\d) (right|wrong)\n", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 
+FAULTY = {(8, 2)}  # exercises that begin with a wrong answer, not with an empty one
+
 # Shorter runs in tests: texts of notebooks, and their replacements.
 SHORTER = {
     "M = 128": "M = 48",
@@ -48,6 +50,11 @@ SHORTER = {
     "range(100, 101), range(4)": "range(1), range(2)",
     "n = len(seeds)\n": "n = 4\n",
     "assert learnt > 0.02": "assert learnt > -1",
+    "run(steps=10, prompts=16": "run(steps=2, prompts=6",
+    '"16 problems": (16,)': '"6 problems": (6,)',
+    "range(200)": "range(20)",
+    "predicted > 160": "predicted > 12",
+    "range(300)": "range(20)",
 }
 
 
@@ -171,7 +178,8 @@ def tried(number: int, cell: Cell, namespace: dict) -> list[str]:
     if not cell.solution or all(right for _, right in listed):
         return [f"exercise {number}.{cell.exercise}: no folded solution, or no wrong answer"]
     problems = []
-    for text, expected in [("", None), (cell.solution, True), *listed]:
+    stub = False if (number, cell.exercise) in FAULTY else None
+    for text, expected in [("", stub), (cell.solution, True), *listed]:
         text = edited(cell.solution, text)
         try:
             found = grade(cell, text, namespace)
