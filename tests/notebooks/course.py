@@ -44,6 +44,7 @@ SHORTER = {
         "            one = batch(lm, tokenizer, problems"
     ),
     "64, 81]": "64, 70]",
+    "range(0, 160, 3)": "range(0, 136, 3)",
     "range(0, 104, 3)": "range(0, 72, 3)",
     "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
