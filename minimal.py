@@ -2,7 +2,8 @@
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
     accuracy 0.305, greedy 0.182
-    step    1/160  reward 0.195  loss -0.0584  grad_norm 0.146  weight+ 1.16  weight- 0.982
+    step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
+                   |r-1| 0.00152  weight+ 1.16  weight- 0.982
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
 
 This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
