@@ -1,9 +1,11 @@
 """The notebooks run from top to bottom, in a copy, and are committed in the required form."""
 
+import io
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 
 import course
@@ -24,6 +26,86 @@ def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctl
     """Runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
+
+
+# ---- what a refused answer hears -----------------------------------------------------------------
+
+
+def double(x):
+    return 2 * x
+
+
+def double_but_small_ones(x):
+    return torch.where(x.abs() < 1, x, 2 * x)
+
+
+def nan_where_negative(x):
+    return 2 * x.sqrt() ** 2
+
+
+def minus_half(x):
+    return -x
+
+
+def shuffled(x):
+    return 2 * x.flip(0)
+
+
+def half(x):
+    return x.clone()
+
+
+def doubled_in_place(x):
+    return x.mul_(2)
+
+
+def parts(function, x):
+    return {"sum": function(x).sum(), "all": function(x)}
+
+
+REFUSALS = [  # answer, cases, arguments of `check`, what is printed
+    (
+        minus_half,
+        ["plain", "long"],
+        {},
+        "not right, plain: yours is -0.5 times what is expected. HINT",
+    ),
+    (double_but_small_ones, ["plain", "small"], {}, "small: 1 of 2 numbers differ, the first at"),
+    (double_but_small_ones, ["small"], {}, "at [0]: 0.5, not 1. HINT"),
+    (nan_where_negative, ["plain"], {}, "1 of 3 numbers are NaN. HINT"),
+    (shuffled, ["plain"], {}, "the right numbers in another order. HINT"),
+    (half, ["many"], {"tolerance": 0}, "yours is 0.5 times"),
+    (doubled_in_place, ["plain"], {}, "it overwrites its argument"),
+    (minus_half, ["plain"], {"run": parts}, "plain: sum: 1 of 1 numbers differ: -2, not 4"),
+    (shuffled, ["plain"], {"run": parts}, "plain: all: the right numbers in another order"),
+]
+
+
+def refusals(folder):
+    """What `check` prints on each answer of REFUSALS, and on two wrong ones that are numbers."""
+    sys.path.insert(0, str(folder))
+    check, said = import_module("helpers").check, []
+    inputs = {"plain": torch.tensor([3.0, -2.0, 1.0]), "small": torch.tensor([0.5, 4.0])}
+    inputs |= {"long": torch.arange(4.0), "many": torch.arange(20_000.0)}
+    for answer, names, named, _ in REFUSALS:
+        cases = {name: (inputs[name],) for name in names}
+        with redirect_stdout(io.StringIO()) as printed:
+            assert check(answer, double, "HINT", cases, **named) is False
+        said.append(printed.getvalue())
+    for answer in ([1.0, 5.0, 3.0], [2.0, 4.0, 6.0]):
+        with redirect_stdout(io.StringIO()) as printed:
+            assert check(answer, [1.0, 2.0, 3.0], "HINT") is False
+        said.append(printed.getvalue())
+    return said
+
+
+def test_refused_answer_hears_which_case_failed_and_how():
+    *of_functions, of_one, of_all = forked.call(refusals, ROOT / "notebooks")
+    for (answer, names, _, expected), printed in zip(REFUSALS, of_functions, strict=True):
+        assert expected in printed, answer.__name__
+        assert ("HINT" in printed) == (f"not right, {names[0]}: " in printed)
+    assert of_one == "not right: 1 of 3 numbers differ, the first at [1]. HINT\n"  # not which
+    assert of_all == "not right: yours is 2 times what is expected. HINT\n"
 
 
 # ---- real text ----------------------------------------------------------------------------------
@@ -123,7 +205,7 @@ def test_host_cell_finds_the_notebooks_again_or_names_what_to_replace(tmp_path, 
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="COPY above"):
+    with pytest.raises(AssertionError, match="COPY above"):
         exec(cell, {})
     for begin in (".", ".", "delta", "delta/notebooks"):  # where a kernel may start again
         monkeypatch.chdir(tmp_path / begin)
