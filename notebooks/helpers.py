@@ -53,15 +53,14 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     """Print and return whether an answer is right: True, False, or None without an answer.
 
     answer: numbers; with `cases`, name -> arguments, a function. Then `expected` is the reference,
-        and run(function, *arguments) is compared for each case, up to the first difference.
-    hint: printed if the first case fails; a later one has its name. A stub is or returns None.
+        and run(function, *arguments) is compared case by case. A stub is or returns None.
+    hint: printed if the first case fails; a later one has its name.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None: all.
     """
-    where = ""
     try:
-        for name, case in ({"": ()} if cases is None else cases).items():
-            where, found, right = name, answer, expected
+        for where, case in ({"": ()} if cases is None else cases).items():
+            found, right = answer, expected
             if cases is not None:
                 right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use, expected):
@@ -73,8 +72,8 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
                 return None
             compare(found, right, tolerance, told=cases is not None)
     except ValueError as fault:
-        first = not where or where == next(iter(cases))
-        print(f"not right{where and f', {where}'}: {fault}.{f' {hint}' * first}")
+        fits = (not where or where == next(iter(cases))) and not str(fault).startswith("it ")
+        print(f"not right{where and f', {where}'}: {fault}.{f' {hint}' * fits}")
         return False
     print("right")
     return True
@@ -87,9 +86,8 @@ def closed(may_use, reference: Callable):
     def refuse(*arguments, **named):
         raise ValueError("it calls a function that does this already; write that part yourself")
 
-    functions = {reference, *PIECES.values()}
-    for name in ANSWERS:
-        functions |= {x for x in vars(import_module(name)).values() if inspect.isfunction(x)}
+    every = [x for name in ANSWERS for x in vars(import_module(name)).values()]
+    functions = {reference, *PIECES.values(), *filter(inspect.isfunction, every)}
     inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
     codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "__main__")}
     try:
@@ -115,44 +113,44 @@ def numbers(answer) -> np.ndarray:
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
-def compare(answer, expected, tolerance: float, told: bool = True) -> None:
+def compare(answer, expected, tolerance: float, told: bool = True, name: str = "") -> None:
     """Raises ValueError, with what distinguishes them, unless the answer is as expected.
 
     Both are numbers, or name -> numbers, compared in this order. told: whether to say the numbers.
     """
     if isinstance(expected, dict):
-        for name, part in expected.items():
-            try:
-                compare(answer[name], part, tolerance, told)
-            except ValueError as fault:
-                raise ValueError(f"{name}: {fault}") from None
+        for part in expected:
+            compare(answer[part], expected[part], tolerance, told, f"{part}: ")
         return
     found, right = numbers(answer), numbers(expected)
     if found.shape != right.shape:
-        raise ValueError(f"shape {found.shape} where {right.shape} is expected")
+        raise ValueError(f"{name}shape {found.shape} where {right.shape} is expected")
     allowed = tolerance * max(1.0, np.abs(right).max(initial=0))
     if not (np.abs(found - right) <= allowed).all():  # a NaN is not right
-        raise ValueError(difference(found, right, allowed, told))
+        raise ValueError(name + difference(found, right, allowed, told))
     if "int" in str(getattr(expected, "dtype", "")) and np.asarray(answer).dtype.kind == "f":
         raise ValueError("a token is a whole number: return integers")
 
 
 def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool) -> str:
     """How numbers differ from the right ones, which have the same shape."""
-    n, wrong = right.size, ~(np.abs(found - right) <= allowed)
-    if np.isnan(found).any():
-        return f"{np.isnan(found).sum()} of {n} numbers are NaN"
+    n, wrong, nan = right.size, ~(np.abs(found - right) <= allowed), np.isnan(found)
+    if nan.any():
+        return f"{nan.sum()} of {n} numbers are NaN"
     factor = np.vdot(found, right) / max(1e-30, np.vdot(right, right))
-    if n > 1 and right.any() and (np.abs(found - factor * right) <= allowed).all():
+    of_a_factor = np.ptp(right) > 0 and (np.abs(found - factor * right) <= allowed).all()
+    if of_a_factor and min(abs(factor), abs(factor - 1)) > 1e-3:
         return f"yours is {factor:.4g} times what is expected"
     if n > 9999:
         longer = np.linalg.norm(found) / max(1e-30, np.linalg.norm(right))
         return f"{longer:.3g} times as long as expected, with a cosine of {factor / longer:.3f}"
+    if not told:
+        return f"{wrong.sum()} of {n} differ"
     if (np.abs(np.sort(found, axis=None) - np.sort(right, axis=None)) <= allowed).all():
         return "the right numbers in another order"
     first = np.argwhere(wrong)[0].tolist()
-    entry = f": {found[*first]:.4g}, not {right[*first]:.4g}" if told else ""
-    return f"{wrong.sum()} of {n} numbers differ{f', the first at {first}' * bool(first)}{entry}"
+    place = f"{wrong.sum()} of {n} numbers differ, the first at {first}: " if first else ""
+    return f"{place}{found[*first]:.6g}, not {right[*first]:.6g}"
 
 
 COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a host, a folder that stays

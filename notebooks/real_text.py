@@ -37,8 +37,7 @@ def chosen(batch: dict) -> list[int]:
 
 def main(run: str, about: str, values: str = "") -> None:
     batch = torch.load(Path(run) / "batch.pt", weights_only=False)
-    kept = chosen(batch)
-    length = batch["length"]
+    kept, length = chosen(batch), batch["length"]
     is_kept = torch.isin(torch.arange(len(length)), torch.tensor(kept))  # [B]
     some = is_kept.repeat_interleave(length)  # [N]
     table = {name: batch[name][some].numpy() for name in ("advantage", "logprob", "entropy")}

@@ -47,6 +47,14 @@ def minus_half(x):
     return -x
 
 
+def zero(x):
+    return 0 * x
+
+
+def a_little_more(x):
+    return 2.0004 * x
+
+
 def shuffled(x):
     return 2 * x.flip(0)
 
@@ -76,7 +84,9 @@ REFUSALS = [  # answer, cases, arguments of `check`, what is printed
     (shuffled, ["plain"], {}, "the right numbers in another order. HINT"),
     (half, ["many"], {"tolerance": 0}, "yours is 0.5 times"),
     (doubled_in_place, ["plain"], {}, "it overwrites its argument"),
-    (minus_half, ["plain"], {"run": parts}, "plain: sum: 1 of 1 numbers differ: -2, not 4"),
+    (zero, ["plain"], {}, "3 of 3 numbers differ, the first at [0]: 0, not 6. HINT"),
+    (a_little_more, ["plain"], {}, "the first at [0]: 6.0012, not 6. HINT"),
+    (minus_half, ["plain"], {"run": parts}, "plain: sum: -2, not 4. HINT"),
     (shuffled, ["plain"], {"run": parts}, "plain: all: the right numbers in another order"),
 ]
 
@@ -103,8 +113,9 @@ def test_refused_answer_hears_which_case_failed_and_how():
     *of_functions, of_one, of_all = forked.call(refusals, ROOT / "notebooks")
     for (answer, names, _, expected), printed in zip(REFUSALS, of_functions, strict=True):
         assert expected in printed, answer.__name__
-        assert ("HINT" in printed) == (f"not right, {names[0]}: " in printed)
-    assert of_one == "not right: 1 of 3 numbers differ, the first at [1]. HINT\n"  # not which
+        first = f"not right, {names[0]}: " in printed and ": it " not in printed
+        assert ("HINT" in printed) == first
+    assert of_one == "not right: 1 of 3 differ. HINT\n"  # not which
     assert of_all == "not right: yours is 2 times what is expected. HINT\n"
 
 
