@@ -60,7 +60,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     """
     try:
         for where, case in ({"": ()} if cases is None else cases).items():
-            found, right = answer, expected
+            found, right, place = answer, expected, where and f", {where}"
             if cases is not None:
                 right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use, expected):
@@ -73,7 +73,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
             compare(found, right, tolerance, told=cases is not None)
     except ValueError as fault:
         fits = (not where or where == next(iter(cases))) and not str(fault).startswith("it ")
-        print(f"not right{where and f', {where}'}: {fault}.{f' {hint}' * fits}")
+        print(f"not right{place}: {fault}.{f' {hint}' * fits}")
         return False
     print("right")
     return True
