@@ -10,12 +10,11 @@ from importlib import import_module
 
 import course
 import forked
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT
 
-from batch import Rollout
+from batch import TokenBatch
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 for_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
@@ -122,69 +121,80 @@ def test_refused_answer_hears_which_case_failed_and_how():
 # ---- real text ----------------------------------------------------------------------------------
 
 
-def made_up_batch(path):
-    """A batch.pt of `python -m benchmarks credit`: five problems, three of them with both rewards.
+def made_up_batch():
+    """Arguments of real_text.write: five problems, of which 1, 3 and 4 have both rewards.
 
-    Problem 3 is the shortest of these, then 1. The longest responses to 1 are 5, then 4 and 7.
+    Problem 3 is the shortest of these, then 1.
     """
     generator = torch.Generator().manual_seed(0)
-    R = [0, 0, 0, 0] + [1, 0, 0, 1] + [1, 1, 1, 1] + [0, 1, 0, 0] + [0, 0, 1, 1]
+    R = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 1]])
     length = torch.tensor([9] * 4 + [8, 9, 7, 8] + [5] * 4 + [4, 5, 7, 6] + [12] * 4)
-    N = int(length.sum())
-    words = [" so", "12", "\n", "+", ".", "<|im_end|>"] * N
-    rollouts = []
-    for i, reward in enumerate(R):
-        problem = {"problem": f"problem {i // 4}", "answer": "1"}
-        rollouts.append(Rollout([1], np.zeros(1), np.zeros(1), "", False, problem, float(reward)))
-    advantage = torch.tensor(R) - torch.tensor(R).float().view(-1, 4).mean(1).repeat_interleave(4)
-    batch = {"rollouts": rollouts, "length": length, "G": 4, "texts": words[:N]}
-    batch |= {"advantage": advantage.repeat_interleave(length)}
-    batch |= {"logprob": torch.rand(N, generator=generator).log(), "entropy": torch.rand(N)}
-    batch |= {"hidden": torch.randn(N, 6, generator=generator) + 2}
-    torch.save(batch, path / "batch.pt")
+    N, rewards = int(length.sum()), R.flatten().float()
+    advantage = (R - R.float().mean(dim=1, keepdim=True)).flatten().repeat_interleave(length)
+    logprob = torch.rand(N, generator=generator).log()
+    token = torch.arange(N)  # in place of an id: the token's index
+    tokens = TokenBatch(token, length, rewards, advantage, logprob, logprob, torch.rand(N))
+    words = ([" so", "12", "\n", "+", ".", "<|im_end|>"] * N)[:N]
+    problems = [f"problem {i // 4}" for i in range(20)]
+    return problems, words, tokens, torch.randn(N, 6, generator=generator) + 2, 4
 
 
-def made_and_read(folder, limit, values=""):
-    """(the refusal without the file, the loaded file) for the batch in `folder`."""
+def written_and_read(folder, *batch):
+    """(the refusal without the file, the loaded file) for a batch."""
     sys.path.insert(0, str(folder))
     maker, helpers = import_module("real_text"), import_module("helpers")
     with pytest.raises(SystemExit) as missing:
         helpers.real_text()
-    maker.LIMIT = limit
-    maker.main(str(folder), "made up, no licence", values)
+    maker.write("made up, no licence", *batch)
     return str(missing.value), helpers.real_text()
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """The notebooks' folder without the data file, with a made-up batch."""
+    """The notebooks' folder without the data file."""
     without = shutil.ignore_patterns("*.npz")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=without)
-    made_up_batch(tmp_path / "notebooks")
+    (tmp_path / "notebooks" / "data").mkdir(exist_ok=True)
     return tmp_path / "notebooks"
 
 
-@pytest.mark.parametrize(
-    ("limit", "left_out"), [(10**6, []), (12 * 52, [5]), (12 * 30, [4, 5, 7])], ids=str
-)
-def test_file_has_the_two_shortest_mixed_problems_within_the_limit(copy, limit, left_out):
-    values = copy / "V.csv"
-    values.write_text("response,start,value\n13,4,0.25\n13,2,0.5\n0,0,1\n12,0,0.75\n")
-    missing, text = forked.call(made_and_read, copy, limit, str(values))
+def test_file_has_the_two_shortest_problems_with_both_rewards(copy):
+    problems, words, tokens, hidden, G = made_up_batch()
+    missing, text = forked.call(written_and_read, copy, problems, words, tokens, hidden, G)
     assert "real_text.npz is missing" in missing and "\n" not in missing
-    kept = [i for i in (*range(4, 8), *range(12, 16)) if i not in left_out]
-    assert text.problems == [f"problem {i // 4}" for i in kept]
-    lengths = [8, 9, 7, 8, 4, 5, 7, 6]
-    of_kept = [n for i, n in zip((*range(4, 8), *range(12, 16)), lengths, strict=True) if i in kept]
-    assert text.length.tolist() == of_kept
-    assert len(text.words) == len(text.logprob) == len(text.hidden) == sum(of_kept)
+    assert text.problems == ["problem 1"] * 4 + ["problem 3"] * 4
+    assert text.length.tolist() == [8, 9, 7, 8, 4, 5, 7, 6]
+    assert text.rewards.tolist() == [1, 0, 0, 1, 0, 1, 0, 0]
+    kept = [*range(36, 68), *range(88, 110)]  # of the tokens
+    assert text.words == [words[i] for i in kept] and len(text.values) == 0
+    for name, of_tokens in (("logprob", tokens.old_logprob), ("advantage", tokens.advantage)):
+        assert torch.equal(getattr(text, name), of_tokens[kept].float())
+    assert torch.allclose(text.hidden, hidden[kept], atol=0.01)
     assert "made up, no licence" in text.about
-    one, two = kept.index(12), kept.index(13)
-    assert text.values.tolist() == [[one, 0, 0.75], [two, 2, 0.5], [two, 4, 0.25]]
+
+
+def made_by_the_toy(folder):
+    """The file that the command makes of the toy's responses; log p of its states and words."""
+    sys.path.insert(0, str(folder))
+    maker, helpers = import_module("real_text"), import_module("helpers")
+    flags = "--model toy --prompts 4 --group-size 4 --max-new-tokens 40 --output-dir"
+    maker.main("the toy", *flags.split(), str(folder / "run"))
+    text, (lm, tokenizer) = helpers.real_text(), helpers.toy.base_model()
+    ids = torch.tensor([tokenizer(word).input_ids[-1] for word in text.words])
+    with torch.no_grad():
+        logp = lm.lm_head(text.hidden).log_softmax(dim=1)
+    return text, logp.gather(1, ids[:, None]).squeeze(1)
+
+
+def test_command_writes_the_states_and_log_probabilities_of_a_model(copy):
+    text, logprob = forked.call(made_by_the_toy, copy)
+    assert len(text.length) == 8 and len(set(text.problems)) == 2
+    assert len(text.words) == int(text.length.sum())
+    assert torch.allclose(logprob, text.logprob, atol=0.01)  # states are stored in 16 bits
 
 
 def run_on_made_up_words(copy):
-    made_and_read(copy, 10**6)
+    written_and_read(copy, *made_up_batch())
     return course.run(copy / "6_real_text.ipynb", copy, try_answers=False)
 
 
