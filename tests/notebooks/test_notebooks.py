@@ -179,7 +179,8 @@ def made_by_the_toy(folder):
     maker, helpers = import_module("real_text"), import_module("helpers")
     flags = "--model toy --prompts 4 --group-size 4 --max-new-tokens 40 --output-dir"
     maker.main("the toy", *flags.split(), str(folder / "run"))
-    text, (lm, tokenizer) = helpers.real_text(), helpers.toy.base_model()
+    text, toy = helpers.real_text(), helpers.toy
+    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
     ids = torch.tensor([tokenizer(word).input_ids[-1] for word in text.words])
     with torch.no_grad():
         logp = lm.lm_head(text.hidden).log_softmax(dim=1)
