@@ -49,6 +49,7 @@ SHORTER = {
     "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",
+    "oracle=False, n=24": "oracle=False, n=3",
     "n = len(seeds)\n": "n = 4\n",
     "assert learnt > 0.02": "assert learnt > -1",
     "run(steps=10, prompts=16": "run(steps=2, prompts=6",
