@@ -2,7 +2,8 @@
 
     $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
     accuracy 0.305, greedy 0.182
-    step    1/160  reward 0.195  loss -0.0584  grad_norm 0.146  weight+ 1.16  weight- 0.982
+    step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
+                   |r-1| 0.00152  weight+ 1.16  weight- 0.982
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
 
 This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
@@ -107,7 +108,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
     # One update per mini-batch of responses.
     mini_batch = torch.arange(len(length)) // (MINI_BATCH * GROUP_SIZE)  # [B] its number: 0 to 3
     mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N]
-    losses, norms = [], []
+    losses, norms, away = [], [], 0.0
     for k in range(int(mini_batch.max()) + 1):
         responses = mini_batch == k  # [B]
         tokens = mini_batch_of_token == k  # [N], of which n are True
@@ -125,11 +126,15 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
         optimizer.zero_grad()
         losses.append(-objective.item())
         norms.append(norm.item())
+        away = (logprob - old_logprob[tokens]).expm1().abs().mean().item()  # mean |r - 1|
 
     metrics = {
         "reward": rollouts.rewards.mean().item(),
+        "mixed": (rollouts.rewards.view(-1, GROUP_SIZE).std(dim=1) > 0).float().mean().item(),
         "loss": sum(losses) / len(losses),  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
+        "logprob": old_logprob.mean().item(),
+        "|r-1|": away,  # in the last update
     }
     for name, side in (("weight+", advantage > 0), ("weight-", advantage < 0)):
         if side.any():

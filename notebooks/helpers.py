@@ -33,7 +33,7 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
-ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods")  # the files with answers
+ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # the answers' files
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
@@ -52,14 +52,15 @@ def show(fig: plt.Figure, alt: str) -> None:
 def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: numbers; with `cases`, a function. Then `expected` is the reference, and run(function,
-        *case) is compared for each case, up to the first difference. A stub is or returns None.
+    answer: numbers; with `cases`, name -> arguments, a function. Then `expected` is the reference,
+        and run(function, *arguments) is compared case by case. A stub is or returns None.
+    hint: printed if the first case fails; a later one has its name.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None: all.
     """
     try:
-        for case in [()] if cases is None else cases:
-            found, right = answer, expected
+        for where, case in ({"": ()} if cases is None else cases).items():
+            found, right, place = answer, expected, where and f", {where}"
             if cases is not None:
                 right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use, expected):
@@ -69,9 +70,10 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
             if found is None:
                 print("not yet")
                 return None
-            compare(found, right, tolerance)
+            compare(found, right, tolerance, told=cases is not None)
     except ValueError as fault:
-        print(f"not right: {fault}. {hint}")
+        fits = (not where or where == next(iter(cases))) and not str(fault).startswith("it ")
+        print(f"not right{place}: {fault}.{f' {hint}' * fits}")
         return False
     print("right")
     return True
@@ -84,11 +86,10 @@ def closed(may_use, reference: Callable):
     def refuse(*arguments, **named):
         raise ValueError("it calls a function that does this already; write that part yourself")
 
-    functions = {reference, *PIECES.values()}
-    for name in ANSWERS:
-        functions |= {x for x in vars(import_module(name)).values() if inspect.isfunction(x)}
+    every = [x for name in ANSWERS for x in vars(import_module(name)).values()]
+    functions = {reference, *PIECES.values(), *filter(inspect.isfunction, every)}
     inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
-    codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "minimal", "__main__")}
+    codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "__main__")}
     try:
         for function in codes:
             function.__code__ = refuse.__code__
@@ -112,19 +113,50 @@ def numbers(answer) -> np.ndarray:
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
-def compare(answer, expected, tolerance: float) -> None:
-    """Raises ValueError, with what distinguishes them, unless the answer is as expected."""
+def compare(answer, expected, tolerance: float, told: bool = True, name: str = "") -> None:
+    """Raises ValueError, with what distinguishes them, unless the answer is as expected.
+
+    Both are numbers, or name -> numbers, compared in this order. told: whether to say the numbers.
+    """
+    if isinstance(expected, dict):
+        for part in expected:
+            compare(answer[part], expected[part], tolerance, told, f"{part}: ")
+        return
     found, right = numbers(answer), numbers(expected)
     if found.shape != right.shape:
-        raise ValueError(f"shape {found.shape} where {right.shape} is expected")
+        raise ValueError(f"{name}shape {found.shape} where {right.shape} is expected")
     allowed = tolerance * max(1.0, np.abs(right).max(initial=0))
     if not (np.abs(found - right) <= allowed).all():  # a NaN is not right
-        raise ValueError(f"yours: {found.min():.3g} to {found.max():.3g}, mean {found.mean():.3g}")
+        raise ValueError(name + difference(found, right, allowed, told))
     if "int" in str(getattr(expected, "dtype", "")) and np.asarray(answer).dtype.kind == "f":
         raise ValueError("a token is a whole number: return integers")
 
 
-COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a hosted notebook, a folder that stays
+def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool) -> str:
+    """How numbers differ from the right ones, which have the same shape."""
+    n, wrong, nan = right.size, ~(np.abs(found - right) <= allowed), np.isnan(found)
+    if nan.any():
+        return f"{nan.sum()} of {n} numbers are NaN"
+    factor = np.vdot(found, right) / max(1e-30, np.vdot(right, right))
+    of_a_factor = np.ptp(right) > 0 and (np.abs(found - factor * right) <= allowed).all()
+    if of_a_factor and min(abs(factor), abs(factor - 1)) > 1e-3:
+        return f"yours is {factor:.4g} times what is expected"
+    if n > 9999:
+        longer = np.linalg.norm(found) / max(1e-30, np.linalg.norm(right))
+        return f"{longer:.3g} times as long as expected, with a cosine of {factor / longer:.3f}"
+    if not told:
+        return f"{wrong.sum()} of {n} differ"
+    if (np.abs(np.sort(found, axis=None) - np.sort(right, axis=None)) <= allowed).all():
+        return "the right numbers in another order"
+    first = np.argwhere(wrong)[0].tolist()
+    place = f"{wrong.sum()} of {n} numbers differ, the first at {first}: " if first else ""
+    return f"{place}{found[*first]:.6g}, not {right[*first]:.6g}"
+
+
+COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a host, a folder that stays
+if "google.colab" in sys.modules:
+    sys.modules["google.colab"].drive.mount("/content/drive")
+    COURSE = Path("/content/drive/MyDrive")
 MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
 NAMES = "group_advantages inverse_cdf centroids token_gradient_proxy margins token_weights"
 NAMES += " temperatures train_step"  # `temperatures` is a part of `token_weights`
@@ -148,7 +180,7 @@ def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool |
     text = IMPORTS + "".join(inspect.findsource(inner)[0]).strip()
     try:
         piece = loaded(name, text)
-        run(piece, *deepcopy(cases[0]))
+        run(piece, *deepcopy(next(iter(cases.values()))))
     except NameError as error:
         print(f"but not saved: {error}; define or import that in the same cell")
         return False
@@ -193,7 +225,6 @@ class Tokens(NamedTuple):
     logprob: torch.Tensor  # [N] log p of the token, nats
     entropy: torch.Tensor  # [N] of p in the token's context, nats
     hidden: torch.Tensor  # [N, H] h, which enters the LM head
-    seed: int = 0  # decides between equal tokens
 
 
 def real_text() -> SimpleNamespace:

@@ -1,15 +1,11 @@
-"""Makes data/real_text.npz: a real model's right and wrong responses to two problems.
+"""Makes data/real_text.npz: a model's responses to two problems, both with right and wrong ones.
 
-    $ python -m benchmarks credit --model MODEL --data FILE --prompts 16 --group-size 8 \\
-          --mini-batch 16 --max-new-tokens 256 --output-dir RUN --csv RUN.csv
-    $ python notebooks/real_text.py RUN "name of the model, its licence; the data's licence"
+    $ python notebooks/real_text.py "the model, its licence; the data's licence" --model MODEL \\
+          --data FILE --prompts 16 --group-size 8 --max-new-tokens 256 --output-dir NEW
 
-The second command takes the two problems with mixed rewards and the fewest tokens. It leaves out
-the longest responses to the second while the states need more than LIMIT bytes. With the CSV of
-`python -m benchmarks branches <the same flags>` as a third argument, the file has V of prefixes.
+The flags are train.py's. The committed file also has V of prefixes (measured by commit e9d0cb0).
 """
 
-import csv
 import datetime
 import sys
 from pathlib import Path
@@ -17,43 +13,46 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a batch holds objects of batch.py
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import train
+from batch import packed, plan_mini_batches
+from config import parse_config
+from grpo import group_advantages
+from infra.progress import Stopwatch
+from policy import old_log_probabilities
+
 FILE = Path(__file__).resolve().parent / "data" / "real_text.npz"
-LIMIT = 4_700_000  # bytes of hidden states
 
 
-def chosen(batch: dict) -> list[int]:
-    """The indices of the responses that are kept, problem by problem."""
-    G, width = batch["G"], 2 * batch["hidden"].shape[1]  # bytes of a float16 state
-    tokens = batch["length"].view(-1, G).sum(dim=1)
-    R = torch.tensor([response.reward for response in batch["rollouts"]]).view(-1, G)
-    mixed = [g for g in tokens.argsort().tolist() if R[g].std() > 0]
-    first, second = ([g * G + j for j in range(G)] for g in mixed[:2])
-    second.sort(key=lambda i: int(batch["length"][i]))
-    while width * int(batch["length"][first + second].sum()) > LIMIT:
-        second.pop()
-    return sorted(first + second)
-
-
-def main(run: str, about: str, values: str = "") -> None:
-    batch = torch.load(Path(run) / "batch.pt", weights_only=False)
-    kept = chosen(batch)
-    length = batch["length"]
-    is_kept = torch.isin(torch.arange(len(length)), torch.tensor(kept))  # [B]
-    some = is_kept.repeat_interleave(length)  # [N]
-    table = {name: batch[name][some].numpy() for name in ("advantage", "logprob", "entropy")}
-    table["hidden"] = batch["hidden"][some].half().numpy()
-    table["words"] = np.array(batch["texts"])[some.numpy()]
-    table["length"] = length[kept].numpy()
-    rollouts = [batch["rollouts"][i] for i in kept]
-    table["rewards"] = np.array([rollout.reward for rollout in rollouts], dtype=np.float32)
-    table["problems"] = np.array([rollout.problem["problem"] for rollout in rollouts])
-    rows = csv.DictReader(Path(values).read_text().splitlines() if values else [])
-    own = [row for row in rows if int(row["response"]) in kept]
-    places = [(kept.index(int(x["response"])), int(x["start"]), float(x["value"])) for x in own]
-    table["values"] = np.array(sorted(places), dtype=np.float32).reshape(-1, 3)
-    np.savez_compressed(FILE, about=f"{about}; {datetime.date.today()}", **table)
+def write(about: str, problems: list[str], words: list[str], tokens, hidden, G: int) -> None:
+    """The two shortest mixed problems of a batch: a batch.TokenBatch, words [N], hidden [N, H]."""
+    of_group, R = tokens.length.view(-1, G).sum(dim=1), tokens.reward.view(-1, G)
+    mixed = [g for g in of_group.argsort().tolist() if R[g].std() > 0]
+    kept = torch.tensor([g * G + j for g in sorted(mixed[:2]) for j in range(G)])
+    some = torch.isin(torch.arange(len(R) * G), kept).repeat_interleave(tokens.length)  # [N]
+    table = {"advantage": tokens.advantage, "logprob": tokens.old_logprob}
+    table |= {"entropy": tokens.entropy, "hidden": hidden.half()}
+    table = {name: of_tokens[some].numpy() for name, of_tokens in table.items()}
+    table |= {"length": tokens.length[kept].numpy(), "rewards": tokens.reward[kept].numpy()}
+    table |= {"words": np.array(words)[some.numpy()], "problems": np.array(problems)[kept]}
+    about = f"{about}; {datetime.date.today()}"
+    np.savez_compressed(FILE, about=about, values=np.zeros((0, 3)), **table)
     print(f"{FILE}: {len(kept)} responses, {int(some.sum())} tokens, {FILE.stat().st_size:,} bytes")
+
+
+def main(about: str, *flags: str) -> None:
+    run = train.prepare(parse_config(["--mini-batch", "1", *flags, "--eval-data", ""]))
+    rollouts, _ = train.sample(run, 1, Stopwatch())
+    rewards = torch.tensor([rollout.reward for rollout in rollouts])
+    A, G = group_advantages(rewards, run.cfg.group_size), run.cfg.group_size
+    plan = plan_mini_batches(rollouts, A, len(rollouts), run.cfg.micro_batch_tokens)
+    passed = old_log_probabilities(run.policy, plan, lambda outputs, head: outputs.hidden)
+    of_tokens = dict(zip(("old_logprob", "entropy"), passed, strict=False))
+    tokens = packed(rollouts, rewards=rewards, advantages=A, **of_tokens)
+    hidden = torch.cat([part.float() for _, part in passed[2].parts])
+    hidden[torch.cat([index for index, _ in passed[2].parts])] = hidden.clone()
+    words = [run.tokenizer.decode([token]) for token in tokens.token.tolist()]
+    write(about, [x.problem["problem"] for x in rollouts], words, tokens, hidden, G)
 
 
 if __name__ == "__main__":

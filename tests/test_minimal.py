@@ -85,6 +85,26 @@ def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan(monkeypat
     optimizer = torch.optim.AdamW(lm.parameters())
     rollouts = rollouts._replace(rewards=torch.ones(128))
     metrics, A, weight = minimal.train_step(lm, optimizer, rollouts, "delta")
-    assert metrics == {"reward": 1.0, "loss": 0.0, "grad_norm": 0.0}
+    logprob = metrics.pop("logprob")
+    assert metrics == {"reward": 1.0, "mixed": 0.0, "loss": 0.0, "grad_norm": 0.0, "|r-1|": 0.0}
+    assert -0.2 < logprob < 0
     assert not A.any() and torch.equal(weight, torch.ones_like(weight))
     assert all(torch.equal(a, b) for a, b in zip(before, lm.parameters(), strict=True))
+
+
+def test_numbers_of_a_step_tell_equal_groups_and_a_policy_that_does_not_move(monkeypatch):
+    monkeypatch.setattr(minimal, "MAX_NEW_TOKENS", 24)
+    moved = {}
+    for rate in (0.0, 1e-3):
+        lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+        rollouts = minimal.sample(lm, tokenizer, toy.problems(8, seed=1), range(8), 8, seed=0)
+        rewards = torch.tensor([[1.0, 0] * 4, [1] * 8, [0] * 7 + [1], [0] * 8] * 2).flatten()
+        optimizer = torch.optim.AdamW(lm.parameters(), lr=rate)
+        with torch.no_grad():
+            old, _ = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
+        rollouts = rollouts._replace(rewards=rewards)
+        metrics, _, _ = minimal.train_step(lm, optimizer, rollouts, "dapo")
+        assert metrics["mixed"] == 0.5
+        assert metrics["logprob"] == pytest.approx(float(old.mean()), abs=1e-6)
+        moved[rate] = metrics["|r-1|"]
+    assert moved[0.0] < 1e-5 < 1e-3 < moved[1e-3]

@@ -28,6 +28,8 @@ GRADED = re.compile(r"^(?:if )?(check|build)\((\w+)", re.MULTILINE)
 ANSWER = re.compile(r"^== (\d)\.(\d) (right|wrong)\n", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 
+FAULTY = {(8, 2)}  # exercises that begin with a wrong answer, not with an empty one
+
 # Shorter runs in tests: texts of notebooks, and their replacements.
 SHORTER = {
     "M = 128": "M = 48",
@@ -35,19 +37,26 @@ SHORTER = {
     "toy.problems(1, seed=5), 256": "toy.problems(1, seed=5), 128",
     "rewards, 256)": "rewards, 128)",
     "sizes = [16, 32, 64, 128, 256]": "sizes = [16, 32, 64, 128]",
-    "responses(8, 5), responses(12, 7)": "responses(5, 5), responses(9, 7)",
+    "responses(20, 2), responses(13, 7)": "responses(17, 2), responses(9, 7)",
     "toy.problems(PROMPTS * STEPS, seed=1000 + seed)": "toy.problems(8, seed=1000 + seed, k=3)",
     "one = batch(lm, tokenizer, problems": (
         "with patch.object(minimal, 'MAX_NEW_TOKENS', 28):\n"
         "            one = batch(lm, tokenizer, problems"
     ),
     "64, 81]": "64, 70]",
-    "range(0, 96, 3)": "range(0, 72, 3)",
+    "range(0, 160, 3)": "range(0, 136, 3)",
+    "range(0, 104, 3)": "range(0, 72, 3)",
     "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",
+    "oracle=False, n=24": "oracle=False, n=3",
     "n = len(seeds)\n": "n = 4\n",
     "assert learnt > 0.02": "assert learnt > -1",
+    "run(steps=10, prompts=16": "run(steps=2, prompts=6",
+    '"16 problems": (16,)': '"6 problems": (6,)',
+    "range(200)": "range(20)",
+    "predicted > 160": "predicted > 12",
+    "range(300)": "range(20)",
 }
 
 
@@ -171,7 +180,8 @@ def tried(number: int, cell: Cell, namespace: dict) -> list[str]:
     if not cell.solution or all(right for _, right in listed):
         return [f"exercise {number}.{cell.exercise}: no folded solution, or no wrong answer"]
     problems = []
-    for text, expected in [("", None), (cell.solution, True), *listed]:
+    stub = False if (number, cell.exercise) in FAULTY else None
+    for text, expected in [("", stub), (cell.solution, True), *listed]:
         text = edited(cell.solution, text)
         try:
             found = grade(cell, text, namespace)

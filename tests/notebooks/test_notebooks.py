@@ -1,19 +1,20 @@
 """The notebooks run from top to bottom, in a copy, and are committed in the required form."""
 
+import io
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 
 import course
 import forked
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT
 
-from batch import Rollout
+from batch import TokenBatch
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 for_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
@@ -26,72 +27,175 @@ def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctl
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
 
 
+# ---- what a refused answer hears -----------------------------------------------------------------
+
+
+def double(x):
+    return 2 * x
+
+
+def double_but_small_ones(x):
+    return torch.where(x.abs() < 1, x, 2 * x)
+
+
+def nan_where_negative(x):
+    return 2 * x.sqrt() ** 2
+
+
+def minus_half(x):
+    return -x
+
+
+def zero(x):
+    return 0 * x
+
+
+def a_little_more(x):
+    return 2.0004 * x
+
+
+def shuffled(x):
+    return 2 * x.flip(0)
+
+
+def half(x):
+    return x.clone()
+
+
+def doubled_in_place(x):
+    return x.mul_(2)
+
+
+def parts(function, x):
+    return {"sum": function(x).sum(), "all": function(x)}
+
+
+REFUSALS = [  # answer, cases, arguments of `check`, what is printed
+    (
+        minus_half,
+        ["plain", "long"],
+        {},
+        "not right, plain: yours is -0.5 times what is expected. HINT",
+    ),
+    (double_but_small_ones, ["plain", "small"], {}, "small: 1 of 2 numbers differ, the first at"),
+    (double_but_small_ones, ["small"], {}, "at [0]: 0.5, not 1. HINT"),
+    (nan_where_negative, ["plain"], {}, "1 of 3 numbers are NaN. HINT"),
+    (shuffled, ["plain"], {}, "the right numbers in another order. HINT"),
+    (half, ["many"], {"tolerance": 0}, "yours is 0.5 times"),
+    (doubled_in_place, ["plain"], {}, "it overwrites its argument"),
+    (zero, ["plain"], {}, "3 of 3 numbers differ, the first at [0]: 0, not 6. HINT"),
+    (a_little_more, ["plain"], {}, "the first at [0]: 6.0012, not 6. HINT"),
+    (minus_half, ["plain"], {"run": parts}, "plain: sum: -2, not 4. HINT"),
+    (shuffled, ["plain"], {"run": parts}, "plain: all: the right numbers in another order"),
+]
+
+
+def refusals(folder):
+    """What `check` prints on each answer of REFUSALS, and on two wrong ones that are numbers."""
+    sys.path.insert(0, str(folder))
+    check, said = import_module("helpers").check, []
+    inputs = {"plain": torch.tensor([3.0, -2.0, 1.0]), "small": torch.tensor([0.5, 4.0])}
+    inputs |= {"long": torch.arange(4.0), "many": torch.arange(20_000.0)}
+    for answer, names, named, _ in REFUSALS:
+        cases = {name: (inputs[name],) for name in names}
+        with redirect_stdout(io.StringIO()) as printed:
+            assert check(answer, double, "HINT", cases, **named) is False
+        said.append(printed.getvalue())
+    for answer in ([1.0, 5.0, 3.0], [2.0, 4.0, 6.0]):
+        with redirect_stdout(io.StringIO()) as printed:
+            assert check(answer, [1.0, 2.0, 3.0], "HINT") is False
+        said.append(printed.getvalue())
+    return said
+
+
+def test_refused_answer_hears_which_case_failed_and_how():
+    *of_functions, of_one, of_all = forked.call(refusals, ROOT / "notebooks")
+    for (answer, names, _, expected), printed in zip(REFUSALS, of_functions, strict=True):
+        assert expected in printed, answer.__name__
+        first = f"not right, {names[0]}: " in printed and ": it " not in printed
+        assert ("HINT" in printed) == first
+    assert of_one == "not right: 1 of 3 differ. HINT\n"  # not which
+    assert of_all == "not right: yours is 2 times what is expected. HINT\n"
+
+
 # ---- real text ----------------------------------------------------------------------------------
 
 
-def made_up_batch(path):
-    """A batch.pt of `python -m benchmarks credit`: five problems, three of them with both rewards.
+def made_up_batch():
+    """Arguments of real_text.write: five problems, of which 1, 3 and 4 have both rewards.
 
-    Problem 3 is the shortest of these, then 1. The longest responses to 1 are 5, then 4 and 7.
+    Problem 3 is the shortest of these, then 1.
     """
     generator = torch.Generator().manual_seed(0)
-    R = [0, 0, 0, 0] + [1, 0, 0, 1] + [1, 1, 1, 1] + [0, 1, 0, 0] + [0, 0, 1, 1]
+    R = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 1]])
     length = torch.tensor([9] * 4 + [8, 9, 7, 8] + [5] * 4 + [4, 5, 7, 6] + [12] * 4)
-    N = int(length.sum())
-    words = [" so", "12", "\n", "+", ".", "<|im_end|>"] * N
-    rollouts = []
-    for i, reward in enumerate(R):
-        problem = {"problem": f"problem {i // 4}", "answer": "1"}
-        rollouts.append(Rollout([1], np.zeros(1), np.zeros(1), "", False, problem, float(reward)))
-    advantage = torch.tensor(R) - torch.tensor(R).float().view(-1, 4).mean(1).repeat_interleave(4)
-    batch = {"rollouts": rollouts, "length": length, "G": 4, "texts": words[:N]}
-    batch |= {"advantage": advantage.repeat_interleave(length)}
-    batch |= {"logprob": torch.rand(N, generator=generator).log(), "entropy": torch.rand(N)}
-    batch |= {"hidden": torch.randn(N, 6, generator=generator) + 2}
-    torch.save(batch, path / "batch.pt")
+    N, rewards = int(length.sum()), R.flatten().float()
+    advantage = (R - R.float().mean(dim=1, keepdim=True)).flatten().repeat_interleave(length)
+    logprob = torch.rand(N, generator=generator).log()
+    token = torch.arange(N)  # in place of an id: the token's index
+    tokens = TokenBatch(token, length, rewards, advantage, logprob, logprob, torch.rand(N))
+    words = ([" so", "12", "\n", "+", ".", "<|im_end|>"] * N)[:N]
+    problems = [f"problem {i // 4}" for i in range(20)]
+    return problems, words, tokens, torch.randn(N, 6, generator=generator) + 2, 4
 
 
-def made_and_read(folder, limit, values=""):
-    """(the refusal without the file, the loaded file) for the batch in `folder`."""
+def written_and_read(folder, *batch):
+    """(the refusal without the file, the loaded file) for a batch."""
     sys.path.insert(0, str(folder))
     maker, helpers = import_module("real_text"), import_module("helpers")
     with pytest.raises(SystemExit) as missing:
         helpers.real_text()
-    maker.LIMIT = limit
-    maker.main(str(folder), "made up, no licence", values)
+    maker.write("made up, no licence", *batch)
     return str(missing.value), helpers.real_text()
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """The notebooks' folder without the data file, with a made-up batch."""
+    """The notebooks' folder without the data file."""
     without = shutil.ignore_patterns("*.npz")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=without)
-    made_up_batch(tmp_path / "notebooks")
+    (tmp_path / "notebooks" / "data").mkdir(exist_ok=True)
     return tmp_path / "notebooks"
 
 
-@pytest.mark.parametrize(
-    ("limit", "left_out"), [(10**6, []), (12 * 52, [5]), (12 * 30, [4, 5, 7])], ids=str
-)
-def test_file_has_the_two_shortest_mixed_problems_within_the_limit(copy, limit, left_out):
-    values = copy / "V.csv"
-    values.write_text("response,start,value\n13,4,0.25\n13,2,0.5\n0,0,1\n12,0,0.75\n")
-    missing, text = forked.call(made_and_read, copy, limit, str(values))
+def test_file_has_the_two_shortest_problems_with_both_rewards(copy):
+    problems, words, tokens, hidden, G = made_up_batch()
+    missing, text = forked.call(written_and_read, copy, problems, words, tokens, hidden, G)
     assert "real_text.npz is missing" in missing and "\n" not in missing
-    kept = [i for i in (*range(4, 8), *range(12, 16)) if i not in left_out]
-    assert text.problems == [f"problem {i // 4}" for i in kept]
-    lengths = [8, 9, 7, 8, 4, 5, 7, 6]
-    of_kept = [n for i, n in zip((*range(4, 8), *range(12, 16)), lengths, strict=True) if i in kept]
-    assert text.length.tolist() == of_kept
-    assert len(text.words) == len(text.logprob) == len(text.hidden) == sum(of_kept)
+    assert text.problems == ["problem 1"] * 4 + ["problem 3"] * 4
+    assert text.length.tolist() == [8, 9, 7, 8, 4, 5, 7, 6]
+    assert text.rewards.tolist() == [1, 0, 0, 1, 0, 1, 0, 0]
+    kept = [*range(36, 68), *range(88, 110)]  # of the tokens
+    assert text.words == [words[i] for i in kept] and len(text.values) == 0
+    for name, of_tokens in (("logprob", tokens.old_logprob), ("advantage", tokens.advantage)):
+        assert torch.equal(getattr(text, name), of_tokens[kept].float())
+    assert torch.allclose(text.hidden, hidden[kept], atol=0.01)
     assert "made up, no licence" in text.about
-    one, two = kept.index(12), kept.index(13)
-    assert text.values.tolist() == [[one, 0, 0.75], [two, 2, 0.5], [two, 4, 0.25]]
+
+
+def made_by_the_toy(folder):
+    """The file that the command makes of the toy's responses; log p of its states and words."""
+    sys.path.insert(0, str(folder))
+    maker, helpers = import_module("real_text"), import_module("helpers")
+    flags = "--model toy --prompts 4 --group-size 4 --max-new-tokens 40 --output-dir"
+    maker.main("the toy", *flags.split(), str(folder / "run"))
+    text, toy = helpers.real_text(), helpers.toy
+    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+    ids = torch.tensor([tokenizer(word).input_ids[-1] for word in text.words])
+    with torch.no_grad():
+        logp = lm.lm_head(text.hidden).log_softmax(dim=1)
+    return text, logp.gather(1, ids[:, None]).squeeze(1)
+
+
+def test_command_writes_the_states_and_log_probabilities_of_a_model(copy):
+    text, logprob = forked.call(made_by_the_toy, copy)
+    assert len(text.length) == 8 and len(set(text.problems)) == 2
+    assert len(text.words) == int(text.length.sum())
+    assert torch.allclose(logprob, text.logprob, atol=0.01)  # states are stored in 16 bits
 
 
 def run_on_made_up_words(copy):
-    made_and_read(copy, 10**6)
+    written_and_read(copy, *made_up_batch())
     return course.run(copy / "6_real_text.ipynb", copy, try_answers=False)
 
 
@@ -123,7 +227,7 @@ def test_host_cell_finds_the_notebooks_again_or_names_what_to_replace(tmp_path, 
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="COPY above"):
+    with pytest.raises(AssertionError, match="COPY above"):
         exec(cell, {})
     for begin in (".", ".", "delta", "delta/notebooks"):  # where a kernel may start again
         monkeypatch.chdir(tmp_path / begin)
