@@ -71,7 +71,7 @@ LEAST = 8  # blocks for the best rule by p: fitted on half, and without each of 
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
-SEEN = 3  # errors by which dapo's own gain must be above 0
+SEEN = 2  # errors by which dapo's own gain must be above 0
 
 
 @dataclass
@@ -401,7 +401,7 @@ def print_tables(lines: pd.DataFrame) -> None:
     values = values_of(lines)
     base = values["gain"]["dapo"]
     if base[0] < SEEN * jackknife_error(base):  # per cent of a number that may be 0
-        print("dapo's own gain is not above 0 by three errors: take more batches or easier data\n")
+        print("dapo's own gain is not above 0 by two errors: take more batches or easier data\n")
         return
 
     cells = []
