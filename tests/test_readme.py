@@ -1,9 +1,11 @@
 """README.md, RESULTS.md and docs/: named files exist, commands are accepted, examples run."""
 
 import importlib
+import inspect
 import json
 import re
 import shlex
+import textwrap
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +44,7 @@ def commands() -> list[str]:
     lines = []
     for page in PAGES:
         for block in code_blocks(page.read_text()):
+            block = block.replace("\\\n", " ")  # a command on two lines
             lines += [line.removeprefix("$ ").split("  #")[0] for line in block.splitlines()]
     return [line for line in lines if re.match(r"(make|torchrun|(.venv/bin/)?python) ", line)]
 
@@ -84,10 +87,18 @@ def executed(code: str, module) -> dict:
     return namespace
 
 
-def test_the_example_for_minimal_runs():
-    weights = executed(code_blocks(README, "python")[1], minimal)["token_weights"]
-    logprob = torch.tensor([-1.0, -3.0])
-    torch.testing.assert_close(weights("delta", None, logprob, None), torch.tensor([0.5, 1.5]))
+def test_the_algorithm_is_that_of_minimal():
+    body = textwrap.indent(code_blocks(README, "python")[0], 4 * " ")
+    assert inspect.getsource(minimal.token_weights).endswith(body)
+
+
+def test_the_drop_in_runs():
+    h, A = two_sides()
+    logprob = -torch.rand(len(h), generator=torch.Generator().manual_seed(0))
+    known = {"h": h, "A": A, "logprob": logprob}
+    exec(code_blocks(README, "python")[1], known)
+    expected = minimal.token_weights("delta", h, logprob, A)
+    torch.testing.assert_close(known["rho"], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture
