@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from matplotlib.figure import Figure
 from PIL import Image
 from toy_runs import refusal
@@ -13,6 +14,7 @@ from toy_runs import refusal
 import toy
 from benchmarks import picture
 from benchmarks.samples import page
+from delta import delta_coefficients, token_gradient_proxy
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
@@ -122,3 +124,14 @@ def test_each_token_stands_at_its_probability_and_weight_on_its_side():
     right, wrong = (points.get_offsets().tolist() for points in axes.collections)
     assert np.allclose(right, [[np.exp(-0.1), 1.1], [np.exp(-0.2), 1.2]])
     assert [weight for _, weight in wrong] == pytest.approx([0.8, 0.9, 1.0, 1.1])
+
+
+def test_the_picture_of_readme_has_the_weights_of_the_course_s_file():
+    data = np.load(ROOT / "notebooks/data/real_text.npz")
+    A, logprob, hidden = (
+        torch.from_numpy(data[name]).float() for name in ("advantage", "logprob", "hidden")
+    )
+    expected = delta_coefficients(token_gradient_proxy(hidden, logprob), A)
+    samples = picture.read_samples(ROOT / "results/text")["samples"]
+    shown = torch.tensor([weight for sample in samples for weight in sample["lambda"]])
+    torch.testing.assert_close(shown, expected, rtol=0, atol=1e-3)
