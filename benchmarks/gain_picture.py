@@ -15,14 +15,14 @@ from infra.errors import UserError, one_line_endings
 
 ROWS = {  # row -> its label; published names first
     "delta": "DelTA",
-    "delta, K = 0": "DelTA, no refinement",
-    "scalar": "DelTA from 1 - p alone",
-    "tokens only": "DelTA's choice of tokens",
-    "sides only": "DelTA's masses of the sides",
-    "two constants": "1.1 where A > 0, 0.9 where A < 0",
-    "inverse constants": "0.9 where A > 0, 1.1 where A < 0",
-    "unsure, sure": "unsure A > 0, sure A < 0 (A3PO)",
-    "random": "random weights",
+    "delta, K = 0": "DelTA, no refinement (K = 0)",
+    "scalar": "DelTA on 1 - p alone (scalar)",
+    "tokens only": "only which tokens of a side",
+    "sides only": "only right side against wrong",
+    "two constants": "right 1.1, wrong 0.9",
+    "inverse constants": "right 0.9, wrong 1.1",
+    "unsure, sure": "unsure if right, sure if wrong",
+    "random": "random weights (control)",
 }
 
 
@@ -34,15 +34,16 @@ def draw(policies: dict[str, dict], path: Path) -> None:
         for y, row in enumerate(ROWS):
             gain, error = above_dapo(values, "adam", row)
             reach = critical_t(0.05, len(values["adam"][row]) - 2) * error
-            colour = "#1f77b4" if gain - reach > 0 else "#d95f02" if gain + reach < 0 else "grey"
-            axes.errorbar(gain, y, xerr=reach, fmt="o", ms=5, capsize=3, color=colour)
+            inside = "black" if abs(gain) > reach else "white"  # white: the interval contains 0
+            axes.errorbar(gain, y, xerr=reach, fmt="o", ms=5, capsize=3, color="black", mfc=inside)
         axes.axvline(0, color="black", lw=0.8)
         axes.set_title(name.replace(", ", ",\n"), size=9.5)
         axes.grid(axis="x", alpha=0.3)
         axes.tick_params(labelsize=9)
     panels[0].set_yticks(range(len(ROWS)), ROWS.values())
     panels[0].invert_yaxis()
-    figure.supxlabel("what one step is worth above DAPO's, % (95 % intervals)", size=9.5)
+    note = "rise of expected reward by one step, % above DAPO's (95 %; scales differ)"
+    figure.supxlabel(note, size=9.5)
     figure.savefig(path, dpi=200)
 
 

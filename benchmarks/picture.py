@@ -3,7 +3,7 @@
     python -m benchmarks.picture RUN ...     # RUN/tokens.png, for each RUN
 
 RUN is an --output-dir of train.py. The two responses are the first of RUN/samples.jsonl that share
-a step and a problem and differ in their reward; their first lines are drawn. Beside them stands the
+a step and a problem and differ in their reward; their last lines are drawn. Beside them stands the
 weight of every token of that step's samples, against its probability p. The middle of the scale is
 1, the weight of every token in DAPO. On the toy a frame marks the tokens that decided the reward.
 The font has no Chinese and no emojis: benchmarks/samples.py shows them.
@@ -28,7 +28,7 @@ WIDTH = 700  # of the picture in pixels, as it is shown; the file has twice as m
 PANEL = 440  # of a response, in such pixels
 SIZE = 11  # of the letters
 COLUMNS = int(PANEL / (0.62 * SIZE))  # a letter's width is 0.62 of its size
-LINES = 6  # of a response; the rest is left out
+LINES = 6  # of a response, the last ones
 SIDES = {"right": "#1b7837", "wrong": "#762a83"}  # green and purple: colour-blind readers see both
 
 
@@ -48,9 +48,9 @@ def visible(text: str) -> str:
 
 
 def place(
-    tokens: list[str], columns: int, lines: float = np.inf
+    tokens: list[str], columns: int, lines: int | None = None
 ) -> list[tuple[int, int, int, str]]:
-    """Parts of tokens on at most `lines` lines: the token's index, column, line and visible text.
+    """Parts of tokens on the last `lines` lines: the token's index, column, line and visible text.
 
     A line ends after a token's line breaks, and where the next part does not fit.
     """
@@ -61,13 +61,12 @@ def place(
             text = visible(part)[:columns]
             if column + len(text) > columns:
                 column, line = 0, line + 1
-            if line == lines:
-                return placed
             placed.append((i, column, line, text))
             column += len(text)
             if part.endswith("\n"):
                 column = columns  # the next part does not fit
-    return placed
+    above = max(0, line + 1 - (lines or line + 1))  # lines that are left out
+    return [(i, column, line - above, text) for i, column, line, text in placed if line >= above]
 
 
 def draw_tokens(
@@ -78,9 +77,12 @@ def draw_tokens(
     framed: list[int],
     columns: int = 24,
     size: float = 14,
-    lines: float = np.inf,
+    lines: int | None = None,
 ) -> int:
-    """Draw the tokens, one box each, and a frame around some. Returns how many are drawn."""
+    """Draw the tokens of the last lines, one box each, and a frame around some.
+
+    Returns how many are drawn.
+    """
     placed = place(tokens, columns, lines)
     for i, column, line, text in placed:
         shape = ((column + 0.05, line - 0.44), len(text) - 0.1, 0.88)
@@ -92,7 +94,7 @@ def draw_tokens(
             axes.text(column + k + 0.5, line, letter, family="monospace", size=size, **at)
     axes.set(xlim=(-0.1, columns), ylim=(placed[-1][2] + 0.6, -0.7))
     axes.axis("off")
-    return placed[-1][0] + 1
+    return placed[-1][0] + 1 - placed[0][0]
 
 
 def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
@@ -103,9 +105,9 @@ def draw_response(axes: Axes, sample: dict, colours: ScalarMappable) -> None:
     axes.set_ylim(LINES - 0.4, -0.7)
     kind, moved = ("right", "up") if sample["reward"] > 0 else ("wrong", "down")
     cut = ", cut off" if sample.get("truncated") else ""
-    title = f"{kind}{cut}: these tokens go {moved}, blue ones more"
+    title = f"{kind}{cut}: tokens are pushed {moved}, blue ones more"
     if drawn < len(weights):
-        title += f" (first {drawn} of {len(weights)})"
+        title += f" (last {drawn} of {len(weights)})"
     axes.set_title(title, size=SIZE, loc="left", weight="bold", color=SIDES[kind])
 
 
@@ -118,8 +120,9 @@ def draw_weights(axes: Axes, samples: list[dict]) -> None:
         axes.scatter(p, weights, s=5, alpha=0.5, lw=0, color=SIDES[kind], label=kind)
     axes.axhline(1, color="grey", lw=0.8, zorder=0)
     axes.set(xlabel="probability p of the token", xlim=(-0.03, 1.03))
-    axes.set_title("weight against p", size=SIZE, loc="left", weight="bold")
-    axes.legend(frameon=False, markerscale=3, handletextpad=0.1, loc="best")
+    axes.set_title("all tokens of the batch", size=SIZE, loc="left", weight="bold", pad=20)
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.985), "ncols": 2}
+    axes.legend(frameon=False, markerscale=3, handletextpad=0, borderpad=0, **place)
 
 
 def colours_of(reach: float) -> ScalarMappable:
@@ -157,7 +160,7 @@ def draw(one: dict, other: dict, samples: list[dict], path: Path) -> None:
         note += "; framed: it decided the reward"
     scale = figure.add_axes(np.array([80, bottom - 26, PANEL - 150, 12]) / pixels)
     draw_scale(scale, colours, low, high, note)
-    beside = [PANEL + 50, bottom - 14, WIDTH - PANEL - 60, 2 * panel + 44]
+    beside = [PANEL + 50, bottom - 14, WIDTH - PANEL - 60, 2 * panel + 30]
     draw_weights(figure.add_axes(np.array(beside) / pixels), samples)
     figure.savefig(path, dpi=144)
 

@@ -98,7 +98,7 @@ def test_the_drop_in_runs():
     known = {"h": h, "A": A, "logprob": logprob}
     exec(code_blocks(README, "python")[1], known)
     expected = minimal.token_weights("delta", h, logprob, A)
-    torch.testing.assert_close(known["rho"], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(known["weight"], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture
