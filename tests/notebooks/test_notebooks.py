@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom, in a copy, and are committed in the required form."""
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -116,6 +117,37 @@ def test_refused_answer_hears_which_case_failed_and_how():
         assert ("HINT" in printed) == first
     assert of_one == "not right: 1 of 3 differ. HINT\n"  # not which
     assert of_all == "not right: yours is 2 times what is expected. HINT\n"
+
+
+# ---- the duel ------------------------------------------------------------------------------------
+
+RULE = """
+def weigh(tokens):
+    weight = FLOOR + torch.where(tokens.advantage < 0, 1 - tokens.logprob.exp(), 1.0)
+    return weight / weight.mean()
+"""
+
+
+def trainings(folder):
+    """How many runs are trained with a constant of the rule, again, and with another constant."""
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    namespace, found, trained = {"__name__": "__main__"}, [], []
+    for cell in course.code_cells(folder / "7_duel.ipynb"):
+        if not cell.exercise:
+            course.execute(cell.name, cell.source, namespace)
+        if "def runs(" in cell.source:
+            break
+    namespace["trained"] = lambda *arguments: trained.append(arguments) or [0.5]
+    for floor in (0.02, 0.02, 0.5):
+        course.execute("rule", f"FLOOR = {floor}\n{RULE}", namespace)
+        namespace["runs"](namespace["weigh"], 4e-4, range(2))
+        found.append(len(trained))
+    return found
+
+
+def test_a_finished_run_is_known_by_the_weights_of_its_rule(copy):
+    assert forked.call(trainings, copy) == [2, 2, 4]
 
 
 # ---- real text ----------------------------------------------------------------------------------
