@@ -278,7 +278,8 @@ class Study:
         length = torch.tensor([len(x.tokens) for x in rollouts])
         reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
         advantages = group_advantages(reward, cfg.group_size)
-        (plan,) = plan_mini_batches(rollouts, advantages, len(rollouts), cfg.micro_batch_tokens)
+        size, shares = len(rollouts), self.run.policy.shares_prompts
+        (plan,) = plan_mini_batches(rollouts, advantages, size, cfg.micro_batch_tokens, shares)
         methods = {name: selected_method(own) for name, own in self.methods.items()}
         passes = {}  # a method's proxy -> (log π_old, entropy, v)
         for proxy in {method.features for method in methods.values()} - {None}:
