@@ -94,7 +94,7 @@ def difference(
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (0.8, 0.7)])
 def test_log_p_is_that_of_the_distribution_drawn_from(engine, temperature, top_p):
-    """Rounding depends on the processor: 1.0e-6 nats with AVX-512; another temperature gives 0.1."""
+    """Rounding depends on the processor: with AVX-512 it is 1.0e-6 nats."""
     assert difference(engine, temperature, top_p) < 3e-6
 
 
