@@ -124,18 +124,6 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
         assert "must be finite, " in refusal(main, ["plan", "--model", tmp_path, *flags], capsys)
 
 
-def test_states_of_recurrent_layers_are_counted():
-    """Qwen3.5-0.8B: 6 layers of attention and 18 recurrent ones; the states are kept in float32."""
-    size = sizes("Qwen3.5-0.8B")
-    assert size.parameters == pytest.approx(0.75e9, rel=0.01)
-    assert size.cached == 6 * 2 * 2 * 256
-    assert size.states == 18 * (16 * 128 * 128 + 3 * 16 * 128 * 4)
-    one, two = (planned(size, replace(SMALL, in_flight=n), 1, 80) for n in (64, 128))
-    tokens = 64 * (512 + 4096 + sampler.CHUNK) * 2 * size.cached
-    draws = 64 * sampler.DRAW_BYTES * 248320
-    assert two.rollout - one.rollout == pytest.approx(tokens + draws + 64 * 4 * size.states)
-
-
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])
 def test_what_the_sampler_keeps_is_planned(name):
     lm = random_lm(name)
