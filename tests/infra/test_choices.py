@@ -9,6 +9,7 @@ import pytest
 from grading import grade_all
 from infra.choices import shown_letter
 from infra.errors import UserError
+from infra.folder import write_lines
 from infra.problems import load_problems
 
 SHOWN = "q\n(A) u\n(B) v\nAnswer with the letter."
@@ -27,13 +28,9 @@ def mmlu(choices, answer):
 def loaded(tmp_path):
     """loaded(records) -> their problems."""
 
-    def of(records, suffix=".jsonl"):
-        path = tmp_path / f"a{suffix}"
-        if suffix == ".parquet":
-            pq.write_table(pa.Table.from_pylist(records), path)
-        else:
-            path.write_text("".join(json.dumps(each) + "\n" for each in records))
-        return load_problems(str(path))
+    def of(records):
+        write_lines(tmp_path / "a.jsonl", records)
+        return load_problems(str(tmp_path / "a.jsonl"))
 
     return of
 
@@ -59,9 +56,10 @@ def test_options_in_every_form_give_one_problem(given, loaded):
     assert loaded([given]) == [{"problem": SHOWN, "answer": "B", "choice": True}]
 
 
-def test_a_dictionary_of_parquet_has_the_labels_of_all_records(loaded):
+def test_a_dictionary_of_parquet_has_the_labels_of_all_records(tmp_path):
     records = [record({"A": "u", "B": "v"}), record({"A": "1", "B": "2", "C": "3"}, "C")]
-    first, second = loaded(records, ".parquet")
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    first, second = load_problems(str(tmp_path / "a.parquet"))
     assert first["problem"] == SHOWN
     assert second["answer"] == "C" and "(C) 3" in second["problem"]
 
@@ -70,13 +68,11 @@ def test_a_dictionary_of_parquet_has_the_labels_of_all_records(loaded):
     "gap",
     [
         record(["u", None]),
-        record(["u", " "]),
         record({"A": "u", "B": None}),
         record(None),
         record(""),
         record(["u", "v"], None),
         record(["u", "v"], question=None),
-        record(["u", "v"], question=" "),
         {"question": "q", "answer": "A"},
         {"options": ["u", "v"], "answer": "A"},
         {"question": "q", "options": ["u", "v"]},
@@ -90,8 +86,6 @@ def test_a_record_with_a_gap_is_dropped(gap, loaded):
     "given, said",
     [
         (record("u,v"), "its options are one text: write a list, in a CSV as JSON"),
-        (record("yes/no"), "its options are one text"),
-        (record("['u', 'v']"), "its options are one text"),
         (record("3"), "its options are of type int: write a list"),
         (record(["u"]), "it has 1 options, not 2 to 10"),
         (record([*"uvwxyzuvwxy"]), "it has 11 options, not 2 to 10"),
