@@ -98,7 +98,12 @@ class Run:
         self.state = restore(self.folder, self.policy, self.optimizer)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        config = asdict(cfg) | identity | self.shown()
+        ends = end_tokens(self.policy.unsharded_lm[0], self.tokenizer)
+        shown = {  # for people
+            "first_prompt": self.tokenizer.decode(self.prompts[0]),
+            "end_tokens": [self.tokenizer.decode(token) for token in ends],
+        }
+        config = asdict(cfg) | identity | shown
         for line in on_first_rank(begin_writing, self.folder, config, self.state):
             self.logged = line["step"]
             if line["step"] > 0:
@@ -116,14 +121,6 @@ class Run:
         flags = defining_flags(self.cfg) | {"dtype": str(dtype).removeprefix("torch.")}
         seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
-
-    def shown(self) -> dict:
-        """What config.json says of the prompts and the responses, for people."""
-        ends = end_tokens(self.policy.unsharded_lm[0], self.tokenizer)
-        return {
-            "first_prompt": self.tokenizer.decode(self.prompts[0]),
-            "end_tokens": [self.tokenizer.decode(token) for token in ends],
-        }
 
     def vllm_sampler(self, dtype: torch.dtype) -> Callable:
         """A context with --engine vllm, holding the current weights. Raises UserError."""
