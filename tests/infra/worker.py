@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:tests torchrun tests/infra/worker.py FOLDER FLAGS...
 
-Trains like train.py, once for each of RUNS, in FOLDER/RUN. Saves to FOLDER/results.pt the token
-weights of every step, and the refusal that each rank received.
+Trains like train.py, in FOLDER. Saves to FOLDER/results.pt the token weights of every step, and the
+refusal that each rank received.
 """
 
 import sys
@@ -17,11 +17,6 @@ from torch import distributed as dist
 import train
 from infra.errors import UserError
 from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
-
-RUNS = {
-    "delta": [],
-    "topk": ["--proxy", "topk", "--proxy-topk", "3"],  # its features need the head
-}
 
 
 def steps_of(folder: Path, flags: list[str]) -> list[dict]:
@@ -57,8 +52,7 @@ def refusal() -> str:
 def main() -> None:
     folder, *flags = sys.argv[1:]
     start_ranks()
-    results = {name: steps_of(Path(folder, name), [*flags, *own]) for name, own in RUNS.items()}
-    results["refusals"] = from_all_ranks(refusal())
+    results = {"steps": steps_of(Path(folder), flags), "refusals": from_all_ranks(refusal())}
     if dist.get_rank() == 0:
         torch.save(results, Path(folder, "results.pt"))
     end_ranks()
