@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from hashed_rewards import rewarded
+from models import byte_tokenizer, save_random_model
 from toy_runs import (
     EVALUATED,
     HELD_OUT,
@@ -31,6 +32,7 @@ from toy_runs import (
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import evaluate
 import rollout
 import train
 from ablations import random_coefficients
@@ -409,3 +411,24 @@ def test_user_errors_are_one_line_and_exit_code_2(flags, message, tmp_path, monk
     write_lines(tmp_path / "sum.jsonl", [{"problem": "1+2?", "answer": r"\sum_{k=1}^{2} k"}])
     assert message in refusal(train.main, flags.split(), capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["sum.jsonl"]
+
+
+def test_a_file_like_gsm8k_trains_and_evaluates_a_model_of_text_and_images(tmp_path, capsys):
+    golds = ["48/2 = <<48/2=24>>24 clips in May.\n#### 72", "One and two.\n#### 3", "#### 1,200"]
+    lines = [json.dumps({"question": f"{gold[:3]}?", "answer": gold}) for gold in golds]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    save_random_model("qwen3_5", tmp_path / "m", vocab_size=257, eos_token_id=256)
+    byte_tokenizer().save_pretrained(tmp_path / "m")  # 257 tokens
+
+    data = ["--data", str(tmp_path / "a.jsonl"), "--problem-column", "question"]
+    flags = ["--model", str(tmp_path / "m"), "--eval-data", data[1], "--eval-limit", "2"]
+    flags += ["--max-new-tokens", "16", "--mini-batch", "3", "--prompts", "3"]
+    metrics = train_small(tmp_path / "run", *flags, *data, steps=2)
+    assert [line["step"] for line in metrics] == [0, 1, 2]
+    assert capsys.readouterr().out.count("only the Qwen3_5ForCausalLM inside is used, not ") == 1
+    evaluate.main(
+        f"--model {tmp_path}/run/model --benchmarks {data[1]} --problem-column question "
+        "--samples 1 --max-new-tokens 8".split()
+    )
+    averages = json.loads((tmp_path / "run/model-evaluation/averages.json").read_text())
+    assert [each["problems"] for each in averages["benchmarks"].values()] == [3]
