@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hashed_rewards import rewarded
+from toy_runs import HELD_OUT
 
 import config
 import train
@@ -370,7 +371,7 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
 
 def test_what_is_written_belongs_to_its_flags(command, tmp_path, capsys):
     written = command()
-    for flags in (["--seed", "1"], ["--toy-k", "4"], ["--by-p", "0"], ["--proxy", "scalar"]):
+    for flags in (["--seed", "1"], ["--data", HELD_OUT], ["--by-p", "0"], ["--proxy", "scalar"]):
         with pytest.raises(SystemExit):
             command(*flags)
         assert "x.csv has another measurement called policy" in capsys.readouterr().err
