@@ -6,8 +6,8 @@
 The flags are train.py's. The committed file also has V of prefixes (measured by commit e9d0cb0).
 """
 
-import datetime
 import sys
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,7 @@ def write(about: str, problems: list[str], words: list[str], tokens, hidden, G: 
     table = {name: of_tokens[some].numpy() for name, of_tokens in table.items()}
     table |= {"length": tokens.length[kept].numpy(), "rewards": tokens.reward[kept].numpy()}
     table |= {"words": np.array(words)[some.numpy()], "problems": np.array(problems)[kept]}
-    about = f"{about}; {datetime.date.today()}"
-    np.savez_compressed(FILE, about=about, values=np.zeros((0, 3)), **table)
+    np.savez_compressed(FILE, about=f"{about}; {date.today()}", values=np.zeros((0, 3)), **table)
     print(f"{FILE}: {len(kept)} responses, {int(some.sum())} tokens, {FILE.stat().st_size:,} bytes")
 
 

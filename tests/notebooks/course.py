@@ -46,6 +46,7 @@ SHORTER = {
     "64, 81]": "64, 70]",
     "range(0, 160, 3)": "range(0, 136, 3)",
     "range(0, 104, 3)": "range(0, 72, 3)",
+    "range(65, 104, 3)": "range(65, 72, 3)",
     "= 10, minimal.PROMPTS, minimal.GROUP_SIZE": "= 2, 4, 8",
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",

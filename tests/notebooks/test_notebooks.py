@@ -52,11 +52,24 @@ def zero(x):
 
 
 def a_little_more(x):
-    return 2.0004 * x
+    return 2.009 * x
 
 
 def shuffled(x):
     return 2 * x.flip(0)
+
+
+def calls_itself(x):
+    return calls_itself(x)
+
+
+def double_but_the_first(x):
+    return torch.cat([x[:1] + 9, 2 * x[1:]])
+
+
+def with_an_error(x):
+    first, second = x
+    return first + second
 
 
 def half(x):
@@ -83,9 +96,12 @@ REFUSALS = [  # answer, cases, arguments of `check`, what is printed
     (nan_where_negative, ["plain"], {}, "1 of 3 numbers are NaN. HINT"),
     (shuffled, ["plain"], {}, "the right numbers in another order. HINT"),
     (half, ["many"], {"tolerance": 0}, "yours is 0.5 times"),
+    (shuffled, ["many"], {}, "1 times as long as expected, with a cosine of 0.5"),
+    (double_but_the_first, ["many"], {"tolerance": 1e-5}, "1 of 20000 numbers differ, the first"),
     (doubled_in_place, ["plain"], {}, "it overwrites its argument"),
     (zero, ["plain"], {}, "3 of 3 numbers differ, the first at [0]: 0, not 6. HINT"),
-    (a_little_more, ["plain"], {}, "the first at [0]: 6.0012, not 6. HINT"),
+    (a_little_more, ["plain"], {}, "the first at [0]: 6.027, not 6. HINT"),
+    (calls_itself, ["plain"], {}, "plain: it calls a function that does this already"),
     (minus_half, ["plain"], {"run": parts}, "plain: sum: -2, not 4. HINT"),
     (shuffled, ["plain"], {"run": parts}, "plain: all: the right numbers in another order"),
 ]
@@ -107,6 +123,16 @@ def refusals(folder):
             assert check(answer, [1.0, 2.0, 3.0], "HINT") is False
         said.append(printed.getvalue())
     return said
+
+
+def own_error(folder):
+    sys.path.insert(0, str(folder))
+    with pytest.raises(ValueError, match="too many values to unpack"):
+        import_module("helpers").check(with_an_error, double, "HINT", {"": (torch.ones(3),)})
+
+
+def test_error_in_an_answers_own_lines_is_not_caught():
+    forked.call(own_error, ROOT / "notebooks")
 
 
 def test_refused_answer_hears_which_case_failed_and_how():
