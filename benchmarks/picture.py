@@ -120,8 +120,7 @@ def draw_weights(axes: Axes, samples: list[dict]) -> None:
         axes.scatter(p, weights, s=5, alpha=0.5, lw=0, color=SIDES[kind], label=kind)
     axes.axhline(1, color="grey", lw=0.8, zorder=0)
     axes.set(xlabel="probability p of the token", xlim=(-0.03, 1.03))
-    axes.set_ylabel("weight λ̄", labelpad=-2)
-    axes.set_title("all tokens of the batch", size=SIZE, loc="left", weight="bold", pad=20)
+    axes.set_title("weight λ̄ of all tokens", size=SIZE, loc="left", weight="bold", pad=20)
     place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.985), "ncols": 2}
     axes.legend(frameon=False, markerscale=3, handletextpad=0, borderpad=0, **place)
 
@@ -161,7 +160,7 @@ def draw(one: dict, other: dict, samples: list[dict], path: Path) -> None:
         note += "; framed: it decided the reward"
     scale = figure.add_axes(np.array([80, bottom - 26, PANEL - 150, 12]) / pixels)
     draw_scale(scale, colours, low, high, note)
-    beside = [PANEL + 58, bottom - 14, WIDTH - PANEL - 68, 2 * panel + 30]
+    beside = [PANEL + 50, bottom - 14, WIDTH - PANEL - 60, 2 * panel + 30]
     draw_weights(figure.add_axes(np.array(beside) / pixels), samples)
     figure.savefig(path, dpi=144)
 
