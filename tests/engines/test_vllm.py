@@ -94,8 +94,8 @@ def difference(
 
 @pytest.mark.parametrize("temperature, top_p", [(1.0, 1.0), (0.8, 0.7)])
 def test_log_p_is_that_of_the_distribution_drawn_from(engine, temperature, top_p):
-    """Rounding depends on the processor: with AVX-512 it is 1.0e-6 nats."""
-    assert difference(engine, temperature, top_p) < 3e-6
+    """On the toy's own texts: rounding of repeated ones, 1e-6, differs with the processor."""
+    assert difference(engine, temperature, top_p, times=1) < 1e-6
 
 
 def test_a_response_ends_with_the_first_of_its_end_tokens(engine):
