@@ -174,17 +174,26 @@ def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
     responses = [Running(x[:-LAST].tolist(), generator=None) for x in sequences]
-    logprobs = []  # [3] for each token so far
-
-    def forced(so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        t = len(logprobs)
-        token = tokens[:, t]
-        logprobs.append(logprobs_of(logits, token))
-        return torch.full_like(logits, -torch.inf).scatter_(1, token[:, None].to(lm.device), 0.0)
-
+    forced = Forced(tokens.to(lm.device))
     with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
         next_tokens(lm, responses, forced, LAST)
-    return torch.stack(logprobs, dim=1)
+    return forced.logprob.cpu()
+
+
+class Forced:
+    """Chooses given tokens [R, count], and keeps their log p: a `choose` of sampler.next_tokens."""
+
+    def __init__(self, tokens: torch.Tensor):
+        self.tokens = tokens
+        self.column = torch.zeros(1, dtype=torch.long, device=tokens.device)
+        self.logprob = torch.zeros(tokens.shape, device=tokens.device)
+
+    def __call__(self, so_far: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        token = self.tokens.index_select(1, self.column)  # [R, 1]
+        logprob = logits.float().log_softmax(-1).gather(1, token)
+        self.logprob.index_copy_(1, self.column, logprob)
+        self.column += 1
+        return torch.full_like(logits, -torch.inf).scatter_(1, token, 0.0)
 
 
 def refuse_difference(

@@ -85,18 +85,21 @@ class InverseCDF(LogitsProcessor):
     def __init__(self, uniforms: torch.Tensor, sampling: Sampling):
         self.uniforms = uniforms  # [R, new tokens] float64; column t is for the t-th new token
         self.sampling = sampling
-        # Both are read once, after a chunk, so the host does not wait for the GPU at every token.
-        self.finite = torch.ones((), dtype=torch.bool, device=uniforms.device)
-        self.logprobs = []  # [R] float32 for each new token: log p of the drawn token
+        # On the device, so that the host waits only after a chunk, and a CUDA graph can write them.
+        device = uniforms.device
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
+        self.column = torch.zeros(1, dtype=torch.long, device=device)  # t, of the next token
+        self.logprob = torch.zeros(uniforms.shape, device=device)  # of the drawn tokens
 
     def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
-        u = self.uniforms[:, len(self.logprobs), None]  # [R, 1]
+        u = self.uniforms.index_select(1, self.column)  # [R, 1]
         blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
         pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
         drawn = [self.draw(*pair) for pair in pairs]
         token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
-        self.logprobs.append(logprob.squeeze(1))
+        self.logprob.index_copy_(1, self.column, logprob)
+        self.column += 1
         return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # `generate` passes a copy
 
     def draw(self, logits: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -197,8 +200,9 @@ def sample_responses(
     """Sample the responses, up to any token in `ends`, for training and for evaluation.
 
     Yields each response soon after it has finished. Hugging Face `generate` runs in chunks of CHUNK
-    tokens. Between chunks, waiting responses replace finished ones in the batch and cache, so a
-    long response does not delay the others.
+    tokens, on a GPU a recording of its kernels (infra/captured.py). Between chunks, waiting
+    responses replace finished ones in the batch and cache, so a long response does not delay the
+    others.
     lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
     Raises FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
     """
@@ -207,6 +211,7 @@ def sample_responses(
         return
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
+    record = sampling.temperature > 0 and sampling.top_p == 1  # no GPU recorded other draws yet
     waiting, running = list(responses), []
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:
@@ -218,10 +223,10 @@ def sample_responses(
             # A response that goes on has used all its draws, so chunks change none.
             uniforms = np.stack([response.generator.random(count) for response in running])
             choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
-            new_tokens = next_tokens(lm, running, choose, count, ends)
+            new_tokens = next_tokens(lm, running, choose, count, ends, record)
             if not choose.finite:
                 raise FloatingPointError("the model's logits are not finite")
-            logprob = torch.stack(choose.logprobs, dim=1).cpu()
+            logprob = choose.logprob.cpu()
 
             for response, tokens, logs in zip(running, new_tokens, logprob, strict=True):
                 response.append(tokens, logs, ends, sampling.max_new_tokens)

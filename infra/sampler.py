@@ -1,10 +1,11 @@
 """The responses in flight: which of them are sampled together, and their caches.
 
-Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`. Between two chunks
-each response holds its own cache: the keys and values of attention, with a column for each token,
-and the states of recurrent layers, whose size is fixed. For a chunk the caches are copied into one,
-padded on the left. The last token of a sequence is not in its cache: `generate` feeds it to sample
-the next token. Sliding-window layers also keep all columns; transformers' mask hides the old ones.
+Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a
+recording of a token's kernels (infra/captured.py). Between two chunks each response holds its own
+cache: the keys and values of attention, with a column for each token, and the states of recurrent
+layers, whose size is fixed. For a chunk the caches are copied into one, padded on the left. The
+last token of a sequence is not in its cache: it runs to give the next one. Sliding-window layers
+also keep all columns; transformers' mask hides the old ones.
 
 Shapes: R responses in flight, L columns in the longest sequence.
 """
@@ -21,6 +22,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
 
 from infra.balance import Block, balanced_groups
+from infra.captured import can_capture, captured_tokens
 
 CHUNK = 64  # tokens sampled before waiting responses replace finished ones
 PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
@@ -255,20 +257,40 @@ def next_tokens(
     choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     count: int,
     ends: list[int] | None = None,
+    record: bool = True,
 ) -> torch.Tensor:
     """Up to `count` next tokens of each response, after any caches are computed: [R, new], host.
 
     choose: (ids so far, logits [R, V]) -> logits [R, V]; the highest wins.
-    ends: tokens that end a response, which is then padded; None: all get `count` tokens.
-    The model's own generation config is not used, because its penalties would change the logits.
+    ends: tokens that may end a response early; what follows one has no meaning. None: none does.
+    record: whether a GPU may record a token's kernels, those of `choose` too, and replay them: then
+    `choose` counts its calls on the device and reads no value.
     """
     ids, mask = left_padded([response.tokens for response in responses], lm.device)
-    inputs = {"attention_mask": mask}
-    if takes_cache(lm):
-        arrived = [response for response in responses if response.cache is None]
-        for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
-            response.cache = cache
-        inputs["past_key_values"] = joined([response.cache for response in responses], spare=count)
+    if not takes_cache(lm):
+        return generated_tokens(lm, ids, {"attention_mask": mask}, choose, count, ends).cpu()
+    arrived = [response for response in responses if response.cache is None]
+    for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
+        response.cache = cache
+    cache = joined([response.cache for response in responses], spare=count)
+    if record and can_capture(lm, cache):
+        new = captured_tokens(lm, ids, mask, cache, choose, count).cpu()
+    else:
+        inputs = {"attention_mask": mask, "past_key_values": cache}
+        new = generated_tokens(lm, ids, inputs, choose, count, ends).cpu()
+    lengths = [len(response) + new.shape[1] for response in responses]
+    for response, own in zip(responses, split(cache, lengths), strict=True):
+        response.cache = own
+    return new
+
+
+def generated_tokens(
+    lm, ids: torch.Tensor, inputs: dict, choose: Callable, count: int, ends: list[int] | None
+) -> torch.Tensor:
+    """The same by `generate`, which stops when all responses have ended: [R, new].
+
+    The model's own generation config is not used, because its penalties would change the logits.
+    """
     padding = ends[0] if ends else 0
     settings = GenerationConfig(
         do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
@@ -283,13 +305,7 @@ def next_tokens(
         )
     finally:
         lm.generation_config = published
-    new = out[:, ids.shape[1] :].cpu()
-    if takes_cache(lm):
-        lengths = [len(response) + new.shape[1] for response in responses]
-        caches = split(inputs["past_key_values"], lengths)
-        for response, cache in zip(responses, caches, strict=True):
-            response.cache = cache
-    return new
+    return out[:, ids.shape[1] :]
 
 
 def takes_cache(lm) -> bool:

@@ -25,8 +25,9 @@ from models import (
 from torch.nn.utils.rnn import pad_sequence
 
 import policy as policy_module
+from infra import captured
 from infra.errors import UserError
-from infra.ranks import full_tensor, start_ranks
+from infra.ranks import full_tensor, start_ranks, this_device
 from loading import load_policy
 from policy import Policy, scaled_head
 
@@ -35,6 +36,8 @@ PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 CACHES = ["llama", "mistral", "olmo3", "gemma2", "opt", "bloom", "gpt_oss", "llama4_text"]
 CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WITHOUT_CACHE, *WHOLE]  # others are llama's
+CAPTURED = ["llama", "mistral", "olmo3", "gemma2", "opt", "gemma4_text"]
+CAPTURED += ["gemma3", "gemma4", "mistral3", "llava"]
 # They repeat another's layers, head, cache and files, and `load_policy` compares every model.
 ALIKE = "qwen2 olmo2 gemma gemma3_text cohere2 glm4 smollm3 phi3 stablelm starcoder2 arcee apertus"
 ALIKE += " gpt_neox_japanese ernie4_5 exaone4 hunyuan_v1_dense ministral ministral3 nanochat"
@@ -143,3 +146,23 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
     with pytest.raises(UserError, match=said) as error:
         load_policy(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("loaded", CACHES, indirect=True)
+def test_sampled_log_p_of_a_recorded_pass(loaded, monkeypatch):
+    """infra/captured.py; without a GPU the pass runs as often as it would be replayed."""
+    recorded = []
+
+    def run(kernels, times):
+        recorded.append(times)
+        if torch.cuda.is_available():
+            repeat(kernels, times)
+        else:
+            for _ in range(times):
+                kernels()
+
+    repeat = captured.repeat
+    monkeypatch.setattr(captured, "repeat", run)
+    monkeypatch.setattr(captured, "DEVICE", this_device().type)
+    assert sampling_difference(loaded.plain, loaded.folder, loaded.policy) < 1e-4
+    assert any(recorded) == (loaded.plain.config.model_type in CAPTURED)  # no MoE, for example

@@ -73,7 +73,7 @@ def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
         assert [len(call.args[0]) for call in draw.call_args_list] == (
             [7] if block > 3e4 else [3, 2, 2]
         )
-        found.append((chosen, choose.logprobs[0]))
+        found.append((chosen, choose.logprob))
     (at_once, logprob), (in_blocks, of_blocks) = found
     assert torch.equal(at_once, in_blocks) and torch.equal(logprob, of_blocks)
     assert len(set(at_once.argmax(dim=1).tolist())) == 7  # tokens that a wrong row would change
