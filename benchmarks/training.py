@@ -7,6 +7,7 @@ RUN is an --output-dir of train.py; one row must be dapo. A run's outcome is its
 reward over all steps. A row's rate is the best on the other seeds, so no run chooses its own.
 """
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 
 from benchmarks.statistics import half_width, holm, two_sided_p
 from benchmarks.tables import append_csv, print_table, read_csv
+from config import Config
 from infra.errors import UserError
 from infra.folder import hash_of, read_json, read_lines
 
@@ -42,7 +44,8 @@ def line_of(run: Path) -> dict:
     config, lines = read_json(run / "config.json"), read_lines(run / "metrics.jsonl")
     if not lines or lines[-1]["step"] < config["steps"]:
         raise UserError(f"{run} is not finished: run its command again")
-    own = ("method", "lr", "seed", "output_dir", *OF_A_ROW)
+    free = [option.name for option in fields(Config) if option.metadata["free"]]
+    own = {"method", "lr", "seed", *OF_A_ROW, *free} - {"steps"}
     row = [f"{config[name]}" for name, value in OF_A_ROW.items() if config[name] != value]
     return {
         "flags": hash_of({name: value for name, value in config.items() if name not in own}),
@@ -59,39 +62,57 @@ def print_tables(runs: pd.DataFrame) -> None:
     curves = np.array([[float(x) for x in text.split()] for text in runs["rewards"]])  # [runs, T]
     runs = runs.assign(outcome=curves.mean(axis=1), earlier=curves[:, :-1].mean(axis=1))
     table = runs.pivot(index=["row", "rate"], columns="seed")
-    seeds = table["outcome"].dropna(axis=1).columns
-    if len(seeds) < 3 or "dapo" not in table.index:
+    whole = table["outcome"].notna().all()  # which seeds all rows and rates have
+    outcome, earlier, accuracy = [
+        table[name].loc[:, whole] for name in ("outcome", "earlier", "accuracy")
+    ]
+    print(f"seeds {list(outcome)}; not of all rows and rates: {list(whole[~whole].index)}\n")
+    if sum(whole) < 3 or "dapo" not in table.index:
         raise UserError("too few runs yet: dapo's, and 3 seeds that all rows and rates have")
-    outcome, earlier, accuracy = (table[x][seeds] for x in ("outcome", "earlier", "accuracy"))
-    print(f"seeds {', '.join(map(str, seeds))}; mean training reward\n")
+
     cells = []
-    for row, rate in outcome.index:
-        numbers = outcome.loc[row, rate].mean(), accuracy.loc[row, rate].mean()
-        cells.append([row, rate, *[f"{x:.3f}" for x in numbers], ""])
-        if row != "dapo" and ("dapo", rate) in outcome.index:
-            x = outcome.loc[row, rate] - outcome.loc["dapo", rate]
-            cells[-1][-1] = f"{x.mean():.3f} ± {half_width(x):.3f}"
+    for row, rate in table.index:
+        x = outcome.loc[row, rate]
+        numbers = x.mean(), accuracy.loc[row, rate].mean(skipna=False)
+        beside = ""
+        if row != "dapo" and ("dapo", rate) in table.index:
+            beside = with_interval(x - outcome.loc["dapo", rate])
+        cells.append([row, rate, *[f"{x:.3f}" for x in numbers], beside])
     print_table(["row", "rate", "outcome", "accuracy", "minus dapo at this rate"], cells)
 
-    def at_own_rate(row: str, values: pd.DataFrame) -> np.ndarray:
-        """`values` of a row's run with each seed: [seeds]."""
-        best = [outcome.loc[row].drop(columns=seed).mean(axis=1).idxmax() for seed in seeds]
-        return np.array(
-            [values.loc[row, rate][seed] for rate, seed in zip(best, seeds, strict=True)]
-        )
+    rates, values = {}, {}  # each row's rate with each seed, and there (outcome, earlier, accuracy)
+    for row in table.index.unique("row"):
+        others = [outcome.loc[row].drop(columns=seed).mean(axis=1) for seed in outcome]
+        rates[row] = [means.idxmax() for means in others]
+        chosen = list(zip(rates[row], outcome, strict=True))
+        values[row] = [
+            [x.loc[row].at[pair] for pair in chosen] for x in (outcome, earlier, accuracy)
+        ]
+    dapo, before_last, _ = np.array(values["dapo"])
+    a_step = 100 / curves.shape[1] / (dapo - before_last).mean()  # % of the steps, by outcome
+    differences = {row: np.array(x[0]) - dapo for row, x in values.items() if row != "dapo"}
+    p = holm({row: p_of(x) for row, x in differences.items()})
+    cells = []
+    for row, (own, _, right) in values.items():
+        beside = ["", "", ""]
+        if row != "dapo":
+            x = differences[row]
+            in_steps = with_interval(a_step * x, ".0f") if a_step > 0 else ""
+            beside = [with_interval(x), f"{p[row]:.2g}", in_steps]
+        means = [f"{np.mean(x):.3f}" for x in (own, right)]
+        cells.append([row, " ".join(map(str, rates[row])), *means, *beside])
+    header = ["row", "its rates", "outcome", "accuracy", "minus dapo, 95 %", "p after Holm"]
+    print_table([*header, "ahead of dapo, % of its steps"], cells)
 
-    dapo = at_own_rate("dapo", outcome)
-    slope = (dapo - at_own_rate("dapo", earlier)).mean()  # of the outcome, by the last step
-    steps = curves.shape[1]
-    rows = [row for row in outcome.index.unique("row") if row != "dapo"]
-    difference = {row: at_own_rate(row, outcome) - dapo for row in rows}
-    t = {row: x.mean() / (x.std(ddof=1) / len(x) ** 0.5) for row, x in difference.items()}
-    p = holm({row: two_sided_p(t[row], len(seeds) - 1) for row in rows})
-    cells = [["dapo", f"{dapo.mean():.3f}", "", "", ""]]
-    for row, x in difference.items():
-        mean, half = x.mean(), half_width(x)
-        in_steps = [f"{100 * y / slope / steps:.0f}" for y in (mean, half)]
-        numbers = f"{(dapo + x).mean():.3f}", f"{mean:.3f} ± {half:.3f}", f"{p[row]:.2g}"
-        cells.append([row, *numbers, " ± ".join(in_steps)])
-    header = ["row, at its own rate", "outcome", "minus dapo, 95 %", "p after Holm"]
-    print_table([*header, "in steps, % of dapo's"], cells)
+
+def with_interval(values: np.ndarray, digits: str = ".3f") -> str:
+    """The mean over seeds and half of its 95 % interval."""
+    return f"{values.mean():{digits}} ± {half_width(values):{digits}}"
+
+
+def p_of(differences: np.ndarray) -> float:
+    """Of a t-test of the differences against 0; 1 for a row that is dapo by another name."""
+    if not differences.any():
+        return 1.0
+    t = differences.mean() / (differences.std(ddof=1) / len(differences) ** 0.5)
+    return two_sided_p(t, len(differences) - 1)

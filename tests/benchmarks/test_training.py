@@ -1,6 +1,7 @@
 """benchmarks/training.py, on runs whose table can be computed by hand."""
 
 import json
+import re
 
 import pytest
 
@@ -33,18 +34,32 @@ def test_a_row_runs_at_the_rate_that_is_best_on_the_other_seeds(tmp_path, capsys
     said = capsys.readouterr().out
     # At this rate -0.1, -0.1 and 0.3 beside dapo: deviation 0.2309 again.
     assert "| mine | 2 | 0.533 | 0.267 | 0.033 ± 0.574 |" in said
-    assert "| dapo | 0.500 |" in said
+    assert "| dapo | 2 2 2 | 0.500 | 0.250 |  |  |  |" in said
     # mine has 0.3, 0.4 (at 2) and 0.1 (at 1): -0.1, -0.1 and -0.5 beside dapo. Mean -0.2333,
     # deviation 0.2309, so ± 4.3027 x 0.1333; t is -1.75 with two degrees of freedom, p 0.2222.
     # dapo's outcome is 0.1 above that of its first step: 0.1 is a step, half of its run.
-    assert "| mine | 0.267 | -0.233 ± 0.574 | 0.22 | -117 ± 287 |" in said
+    assert "| mine | 2 2 1 | 0.267 | 0.133 | -0.233 ± 0.574 | 0.22 | -117 ± 287 |" in said
+
+
+def test_a_row_that_is_dapo_and_a_reward_that_falls(tmp_path, capsys):
+    """p is 1; a step that lowers the outcome is no unit."""
+    same = {key: OUTCOMES["dapo", key[1]] for key in OUTCOMES}
+    path = tmp_path / "own.csv"
+    csv_of(path, same)
+    main(["training", "--csv", str(path)])
+    assert "| 0.000 ± 0.000 | 1 | 0 ± 0 |" in capsys.readouterr().out
+    path.write_text(re.sub(r"([-\d.]+) ([-\d.]+)$", r"\2 \1", path.read_text(), flags=re.MULTILINE))
+    main(["training", "--csv", str(path)])
+    assert "| 0.000 ± 0.000 | 1 |  |" in capsys.readouterr().out
 
 
 def test_seeds_count_only_if_all_rows_and_rates_have_them(tmp_path, capsys):
     more = OUTCOMES | {("mine", 1): (0.4, 0.6)}
     with pytest.raises(SystemExit) as ended:
         main(["training", "--csv", csv_of(tmp_path / "own.csv", more)])
-    assert ended.value.code == 2 and "3 seeds that all" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and "3 seeds that all" in said.err
+    assert "seeds [1, 2]; not of all rows and rates: [3]" in said.out
 
 
 def test_finished_runs_are_added_once_and_compared_with_runs_of_the_same_flags(tmp_path, capsys):
@@ -66,13 +81,14 @@ def test_finished_runs_are_added_once_and_compared_with_runs_of_the_same_flags(t
     steps.append({"step": 2, "reward": 0.5, "eval_accuracy": 0.75})
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, steps)) + "\n")
     said = refusal()  # it is added, but there is nothing to compare it with
-    assert "| mine | 0.267 |" in said.out and "too few runs yet" in said.err
+    assert "| 0.267 |" in said.out and "too few runs yet" in said.err
     last = read_csv(tmp_path / "own.csv", training.COLUMNS).iloc[-1]
     assert list(last[1:]) == ["delta scalar", 1.0, 1, 0.75, "0.2500 0.5000"]
     assert "name each run once" in refusal().err
 
     before = training.line_of(run)
-    (run / "config.json").write_text(json.dumps(config | {"seed": 2, "lr": 3.0, "proxy": "row"}))
+    other = {"seed": 2, "lr": 3.0, "proxy": "row", "save_every": 7}
+    (run / "config.json").write_text(json.dumps(config | other))
     assert training.line_of(run)["flags"] == before["flags"]
     (run / "config.json").write_text(json.dumps(config | {"steps": 1}))
     assert training.line_of(run)["flags"] != before["flags"]
