@@ -170,14 +170,20 @@ def policy_logprobs(name: str | Path, policy: Policy) -> torch.Tensor:
 
 @torch.no_grad()
 def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
-    """log p from `generate` with a cache and padding: [3, LAST]. All ranks call this."""
+    """log p from the sampler, with a cache and padding: [1, 3, LAST]. All ranks call this.
+
+    On a GPU [2, 3, LAST]: by `generate`, and recorded (infra/captured.py).
+    """
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
-    responses = [Running(x[:-LAST].tolist(), generator=None) for x in sequences]
-    forced = Forced(tokens.to(lm.device))
-    with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
-        next_tokens(lm, responses, forced, LAST)
-    return forced.logprob.cpu()
+    logprobs = []
+    for record in (False, True) if lm.device.type == "cuda" else (False,):
+        responses = [Running(x[:-LAST].tolist(), generator=None) for x in sequences]
+        forced = Forced(tokens.to(lm.device))
+        with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
+            next_tokens(lm, responses, forced, LAST, record=record)
+        logprobs.append(forced.logprob.cpu())
+    return torch.stack(logprobs)
 
 
 class Forced:

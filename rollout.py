@@ -100,7 +100,7 @@ class InverseCDF(LogitsProcessor):
         token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
         self.logprob.index_copy_(1, self.column, logprob)
         self.column += 1
-        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # `generate` passes a copy
+        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # a copy of its own
 
     def draw(self, logits: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(token, its log p) of m rows, [m, 1] each: logits [m, V], u [m, 1]."""
@@ -211,7 +211,7 @@ def sample_responses(
         return
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    record = sampling.temperature > 0 and sampling.top_p == 1  # no GPU recorded other draws yet
+    record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
     waiting, running = list(responses), []
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting or running:

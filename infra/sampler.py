@@ -257,14 +257,14 @@ def next_tokens(
     choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     count: int,
     ends: list[int] | None = None,
-    record: bool = True,
+    record: bool = False,
 ) -> torch.Tensor:
     """Up to `count` next tokens of each response, after any caches are computed: [R, new], host.
 
-    choose: (ids so far, logits [R, V]) -> logits [R, V]; the highest wins.
+    choose: (ids, logits [R, V]) -> logits [R, V]; the highest wins. It is called for every token.
     ends: tokens that may end a response early; what follows one has no meaning. None: none does.
     record: whether a GPU may record a token's kernels, those of `choose` too, and replay them: then
-    `choose` counts its calls on the device and reads no value.
+    `choose` ignores ids, reads no value on the host and writes its own tensors in place.
     """
     ids, mask = left_padded([response.tokens for response in responses], lm.device)
     if not takes_cache(lm):
@@ -273,7 +273,7 @@ def next_tokens(
     for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
         response.cache = cache
     cache = joined([response.cache for response in responses], spare=count)
-    if record and can_capture(lm, cache):
+    if record and can_capture(lm):
         new = captured_tokens(lm, ids, mask, cache, choose, count).cpu()
     else:
         inputs = {"attention_mask": mask, "past_key_values": cache}

@@ -234,14 +234,15 @@ def response_logits(lm, prompt, tokens) -> torch.Tensor:
 
 
 @torch.no_grad()
-def sampling_difference(published, folder, policy) -> float:
+def sampling_difference(published, folder, policy, first: int = 1) -> float:
     """The largest difference of a sampled token's log p from the published model's, in nats.
 
     The published model reads each sequence at once, without a cache. Responses are longer than
     every window. With chunks of 8 tokens and 4 of 6 responses in flight, some responses leave while
-    others arrive. Some prompts have a single token. folder: with the model's tokenizer.
+    others arrive. first: tokens of the first prompt; the other has 11. folder: with the model's
+    tokenizer.
     """
-    prompts = [random_ids(1).tolist(), random_ids(11, seed=1).tolist()]
+    prompts = [random_ids(first).tolist(), random_ids(11, seed=1).tolist()]
     sampling = Sampling(14, policy.temperature, seed=7, in_flight=4)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with policy.unsharded() as lm, mock.patch.object(sampler, "CHUNK", 8):
