@@ -61,8 +61,7 @@ def captured_tokens(
     fixed = Cache(layers=[FixedLayer(layer) for layer in cache.layers])
     padding = torch.nn.functional.pad(mask, (0, count - 1), value=1)  # 0 on the left alone
     token, position = ids[:, -1:].clone(), mask.sum(dim=1, keepdim=True) - 1  # [R, 1]
-    new = ids.new_zeros(len(ids), count)
-    column = ids.new_zeros(1)
+    new, column = ids.new_zeros(len(ids), count), ids.new_zeros(1)
 
     def one_token() -> None:
         inputs = {"input_ids": token, "position_ids": position, "attention_mask": padding}
@@ -73,7 +72,8 @@ def captured_tokens(
         position.add_(1)
 
     one_token()  # the first one; this also loads the kernels, as no recording can
-    repeat(one_token, count - 1)
+    if count > 1:
+        repeat(one_token, count - 1)
     for layer in cache.layers:
         layer.keys, layer.values = layer.storage
     return new
