@@ -79,7 +79,7 @@ class VLLMEngine:
                 distributed_executor_backend="external_launcher",  # in this process, as one rank
                 max_model_len=longest,
                 max_num_seqs=in_flight,
-                max_num_batched_tokens=max(BATCHED_TOKENS, in_flight),
+                max_num_batched_tokens=max(BATCHED_TOKENS, in_flight, longest),
                 logprobs_mode="processed_logprobs",  # after temperature and top-p, as drawn
                 hf_overrides={"head_dtype": "float32"},  # logits in float32, as in the policy
                 **self.memory(),
@@ -91,7 +91,13 @@ class VLLMEngine:
     def memory(self) -> dict:
         """LLM's arguments for memory: on a GPU, most of what training leaves free."""
         if this_device().type == "cpu":
-            return {"kv_cache_memory_bytes": CPU_CACHE_BYTES, "enforce_eager": True}
+            # vLLM resets a request's generator after each part of a prompt, which a CPU's cannot.
+            whole_prompts = {"enable_chunked_prefill": False}
+            return {
+                "kv_cache_memory_bytes": CPU_CACHE_BYTES,
+                "enforce_eager": True,
+                **whole_prompts,
+            }
         _, total = torch.cuda.mem_get_info()
         mine = 0
         for parameter in self.policy.parameters():

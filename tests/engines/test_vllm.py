@@ -19,6 +19,7 @@ from wide_toy import save_wide_toy
 
 import toy
 import train
+from infra import vllm_engine
 from infra.model_files import locate
 from infra.ranks import start_ranks
 from infra.sampler import Running
@@ -96,6 +97,13 @@ def difference(
 def test_log_p_is_that_of_the_distribution_drawn_from(engine, temperature, top_p):
     """On the toy's own texts: rounding of repeated ones, 1e-6, differs with the processor."""
     assert difference(engine, temperature, top_p, times=1) < 1e-6
+
+
+def test_prompts_that_do_not_fit_in_one_pass_run_in_several(wide, monkeypatch):
+    """A prompt in parts would end in "CPU Generator does not use offset"."""
+    monkeypatch.setattr(vllm_engine, "BATCHED_TOKENS", 1)  # so a pass has 200 tokens, --longest
+    with engine_of(wide).holding() as engine:
+        assert difference(engine) < 3e-6  # as for other texts of 140 tokens
 
 
 def test_a_response_ends_with_the_first_of_its_end_tokens(engine):
