@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
-from infra.packed import packed_weights
+from infra.packed import packed_weights, use_fast_products
 from infra.ranks import on_first_rank, rank_and_world, shard, this_device
 from infra.sampler import Running, next_tokens
 from policy import Policy, decoder_of, give_float32_head
@@ -82,6 +82,7 @@ def load_policy(
         ).eval()
     unsharded_lm = copy.deepcopy(lm)
     unsharded_lm.generation_config = generation_config
+    use_fast_products(lm)
     layers = decoder_layers(lm)
     if recompute:
         for layer in layers:  # stores only its input, and runs again in the backward pass

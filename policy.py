@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
-from torch.nn.functional import linear, nll_loss
+from torch.nn.functional import nll_loss
 from torch.utils.checkpoint import checkpoint
 
 from batch import MiniBatch
 from infra.errors import UserError
+from infra.packed import fast_linear
 from infra.progress import Progress
 from infra.prompts import can_share, states_after_prompts
 from infra.ranks import full_tensor, sum_over_ranks, this_device
@@ -183,7 +184,7 @@ def float32_linear(
     if hidden.is_cuda and hidden.dtype != torch.float32:
         logits = Float32Product.apply(hidden.flatten(0, -2), weight).unflatten(0, hidden.shape[:-1])
         return logits if bias is None else logits + bias
-    return linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+    return fast_linear(hidden.float(), weight.float(), None if bias is None else bias.float())
 
 
 def give_float32_head(lm: torch.nn.Module) -> None:

@@ -25,7 +25,7 @@ from models import (
 from torch.nn.utils.rnn import pad_sequence
 
 import policy as policy_module
-from infra import captured
+from infra import captured, packed
 from infra.errors import UserError
 from infra.ranks import full_tensor, start_ranks, this_device
 from loading import load_policy
@@ -46,6 +46,7 @@ DISTINCT = [name for name in EXACT if name not in ALIKE.split()]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * VOCABULARY)
+    monkeypatch.setattr(packed, "SMALL", 0)  # as in a real model's layers
 
 
 class Loaded(NamedTuple):

@@ -1,4 +1,4 @@
-"""infra/packed.py: a model that samples with packed weights is the same model, and is restored."""
+"""infra/packed.py: products by oneDNN are torch's, and a model that samples is restored."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from infra import packed
-from infra.packed import packed_weights
+from infra.packed import fast_linear, packed_weights, use_fast_products
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.cpu.get_cpu_capability().startswith("AVX"), reason="needs oneDNN's products"
@@ -58,3 +58,46 @@ def test_other_models_and_a_torch_without_the_operations_sample_as_ever(model, m
     monkeypatch.setattr(packed, "NAMES", ("_reorder_linear_weight", "_renamed"))
     with packed_weights(model):
         assert "forward" not in vars(model[0])
+
+
+def results(product, x, W, b, upstream) -> list[torch.Tensor]:
+    """The product and its gradients, in float64."""
+    inputs = [each.detach().clone().requires_grad_() for each in (x, W, b) if each is not None]
+    y = product(*inputs)
+    return [each.double() for each in (y, *torch.autograd.grad(y, inputs, upstream.to(y)))]
+
+
+@pytest.mark.parametrize("shape", [(600,), (1,), (3, 20), (0,), (2, 0)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("one_number", [True, False])
+def test_values_and_gradients_are_those_of_torch(shape, biased, one_number):
+    """Rounding is compared with torch's own, against float64. An expanded gradient has strides 0."""
+    g = torch.Generator().manual_seed(0)
+    x, W, b = (torch.randn(*size, generator=g) for size in ((*shape, 256), (300, 256), (300,)))
+    upstream = torch.randn(*shape, 300, generator=g)
+    upstream = torch.ones(()).expand(upstream.shape) if one_number else upstream
+    given = (x, W, b if biased else None)
+    doubles = [None if each is None else each.double() for each in given]
+    exact = results(torch.nn.functional.linear, *doubles, upstream)
+    plain = results(torch.nn.functional.linear, *given, upstream)
+    for ours, theirs, expected in zip(
+        results(fast_linear, *given, upstream), plain, exact, strict=True
+    ):
+        assert ours.shape == expected.shape
+        error, allowed = (float((each - expected).norm()) for each in (ours, theirs))
+        assert error <= 2 * allowed + 1e-7 * float(expected.norm())
+
+
+def test_a_model_that_is_trained_multiplies_so_if_its_layers_are_large(model, monkeypatch):
+    use_fast_products(model)
+    used = {
+        name: "ProductBackward" in str(layer(torch.ones(2, 256 if i != 1 else 300)).grad_fn)
+        for i, (name, layer) in enumerate(model.named_children())
+    }
+    assert used == {"0": True, "1": True, "2": False}
+    monkeypatch.setattr(packed, "NAMES", ("_renamed",))
+    assert "ProductBackward" not in str(model[0](torch.ones(2, 256)).grad_fn)
+    with torch.no_grad():
+        assert (
+            fast_linear(torch.ones(2, 256).bfloat16(), model[0].weight.bfloat16()).isfinite().all()
+        )
