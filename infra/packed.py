@@ -2,8 +2,8 @@
 
 Sampling multiplies a few rows by all weights for every token: with 8 to 64 rows, and weights packed
 in oneDNN's layout once, 2.4 to 3.9 times as fast on an AMD processor with AVX-512. A pass with
-gradients multiplies many rows by weights as they are: 1.6 to 2.3 times as fast there. The operations are those of
-torch.compile, which have no public name.
+gradients multiplies many rows by weights as they are: 1.6 to 2.3 times as fast there. The
+operations are those of torch.compile, which have no public name.
 """
 
 from collections.abc import Callable, Iterator
