@@ -55,7 +55,6 @@ class Config:
     group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
-    dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
     overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
 
     # Updates

@@ -146,18 +146,16 @@ def rollout(
     sampling: Sampling,
     step: int = 0,
     stop: Callable[[], bool] | None = None,
-    earlier: list[int] = (),
 ) -> list[Response]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
     Ranks share the sampling, and every rank returns all B responses.
     lm: a Hugging Face model, or the engine that --engine selects.
     prompts: token ids. problem_ids: non-negative integers that identify their problems.
-    earlier: the ids of groups that this step has sampled before. A repeated problem gets new
-    responses, in this call and after earlier ones.
+    A repeated problem gets new responses.
     Raises what `sample_responses` raises, on all ranks.
     """
-    groups = Counter(earlier)  # problem -> its groups so far
+    groups = Counter()  # problem -> its groups so far
     waiting = []
     for prompt, problem in zip(prompts, problem_ids, strict=True):
         for i in range(group_size):

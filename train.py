@@ -53,12 +53,12 @@ def train(cfg: Config) -> Path:
         while run.state.step < cfg.steps:
             step = run.state.step + 1
             watch = Stopwatch()
-            rollouts, position = sample(run, step, watch)
+            rollouts = sample(run, step, watch)
             run.look_for_signals()  # raises Interrupted after a signal
             metrics, tokens, weight = train_step(
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
-            run.finish_step(step, position, metrics | watch.seconds(), rollouts, tokens, weight)
+            run.finish_step(step, metrics | watch.seconds(), rollouts, tokens, weight)
             evaluate_and_save(run)
 
         export(run.folder / "model", run.policy, run.tokenizer)
@@ -204,62 +204,26 @@ def evaluate_and_save(run: Run) -> None:
 # ---- samples and rewards -------------------------------------------------------------------------
 
 
-def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
-    """A step's rollout batch: (B graded responses, the next position in the prompt stream).
-
-    The position counts only once the step is finished. Raises Interrupted.
-    """
+def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
+    """A step's rollout batch: B graded responses to the next problems. Raises Interrupted."""
     cfg = run.cfg
-    if cfg.dynamic_sampling:
-        return mixed_groups(run, step, watch)
-    chosen = draw_indices(len(run.problems), run.state.position, cfg.prompts, cfg.seed)
-    return graded_groups(run, chosen, step, watch), run.state.position + cfg.prompts
+    chosen = draw_indices(len(run.problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
+    return graded_groups(run, chosen, step, watch)
 
 
-def graded_groups(
-    run: Run, chosen: list[int], step: int, watch: Stopwatch, earlier: list[int] = ()
-) -> list[Rollout]:
-    """G graded responses to each problem in `chosen`: o ~ π_old, and R = 1 if it is right, else 0.
-
-    earlier: the problems of earlier groups of this step, whose responses must not come again.
-    """
+def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> list[Rollout]:
+    """G graded responses to each problem in `chosen`: o ~ π_old, and R = 1 if it is right, else 0."""
     cfg, G = run.cfg, run.cfg.group_size
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     prompts = [run.prompts[i] for i in chosen]
     with run.sampler() as lm:  # the policy with its current weights, or --engine's copy
-        responses = rollout(
-            lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping, earlier
-        )
+        responses = rollout(lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping)
     watch.lap("sampling")
     problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
     rewards = grade_on_ranks(responses, problems, grade_all)  # training's; evaluation keeps it
     watch.lap("grading")
     graded = zip(responses, problems, rewards, strict=True)
     return [Rollout(*response, problem, reward) for response, problem, reward in graded]
-
-
-def mixed_groups(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
-    """--dynamic-sampling: as `sample`, from up to 10 rounds, until all groups can be mixed ones.
-
-    A mixed group has unequal rewards. If there are fewer than --prompts, others fill the batch.
-    """
-    cfg, G, position = run.cfg, run.cfg.group_size, run.state.position
-    chosen, groups = [], []
-    for _ in range(10):
-        new = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
-        rollouts = graded_groups(run, new, step, watch, earlier=chosen)
-        position += cfg.prompts
-        chosen += new
-        groups += [rollouts[first : first + G] for first in range(0, len(rollouts), G)]
-        if sum(map(is_mixed, groups)) >= cfg.prompts:
-            break
-    groups.sort(key=is_mixed, reverse=True)  # stable
-    return sum(groups[: cfg.prompts], []), position
-
-
-def is_mixed(group: list[Rollout]) -> bool:
-    """Whether the rewards of a group differ in float32, before the overlong penalty."""
-    return len(torch.tensor([response.reward for response in group]).unique()) > 1
 
 
 def evaluate_held_out(run: Run) -> dict[str, float]:

@@ -44,7 +44,7 @@ from infra.run import Run, start_ranks
 from loading import load_model
 from methods import checked_weights, dapo_surrogate
 from policy import Policy, old_log_probabilities
-from rollout import SEED_STRIDE
+from rollout import SEED_STRIDE, draw_indices
 from toy.by_name import model_folder
 
 COLUMNS = ("key", "policy", "row", "statistic", "values")
@@ -204,8 +204,8 @@ class Study:
         self.size, self.path = Size(**vars(given)), path
         self.block, self.with_bins = self.size.blocks()
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
-        if cfg.dynamic_sampling or cfg.dtype == "bfloat16":
-            raise UserError("gain takes all groups, in float32: drop --dynamic-sampling, --dtype")
+        if cfg.dtype == "bfloat16":
+            raise UserError("gain is in float32: drop --dtype")
         start_ranks(cfg)
         if rank_and_world()[1] > 1:
             raise UserError("gain has one rank: start it without torchrun")
@@ -254,9 +254,9 @@ class Study:
         cfg, run, found = self.cfg, self.run, []
 
         def sampled(start: int, count: int) -> list[Rollout]:
-            run.cfg = replace(cfg, prompts=cfg.prompts * count)
-            run.state.position = start * cfg.prompts
-            return train.sample(run, 1 + start, Stopwatch())[0]
+            first, number = start * cfg.prompts, count * cfg.prompts
+            chosen = draw_indices(len(run.problems), first, number, cfg.seed)
+            return train.graded_groups(run, chosen, 1 + start, Stopwatch())
 
         for start in range(0, self.size.batches, AT_ONCE):
             count = min(AT_ONCE, self.size.batches - start)

@@ -205,7 +205,7 @@ def of_train(cfg: Config) -> dict:
         run.cfg = replace(run.cfg, max_new_tokens=length)
         run.state.step += 1
         watch = Stopwatch()
-        rollouts, run.state.position = train.sample(run, run.state.step, watch)
+        rollouts = train.sample(run, run.state.step, watch)
         if run.cfg.engine == "vllm":
             return {"sampling": watch.stages["seconds_sampling"]}
         parts = run.policy, run.optimizer, run.method, rollouts, run.cfg, run.state.step

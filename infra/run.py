@@ -39,7 +39,6 @@ class RunState:
     """The state of a run, except its weights and moments."""
 
     step: int = 0  # rollout batches completed
-    position: int = 0  # prompts drawn from the stream of problems
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
     metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
     saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
@@ -131,16 +130,14 @@ class Run:
         engine = VLLMEngine(model, self.policy, longest, self.cfg.in_flight, dtype)
         return engine.holding
 
-    def finish_step(
-        self, step: int, position: int, metrics: dict, rollouts: list, tokens, weight
-    ) -> None:
+    def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> None:
         """Count a step whose updates are done. train.evaluate_and_save logs and saves it.
 
-        position: in the prompt stream. rollouts, tokens, weight: as in train.train_step.
+        rollouts, tokens, weight: as in train.train_step.
         Raises FloatingPointError after three updates in a row whose gradient was not finite.
         """
         state = self.state
-        state.step, state.position = step, position
+        state.step = step
         state.metrics = metrics | {"seconds": total_seconds(metrics)}
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)

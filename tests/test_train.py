@@ -277,35 +277,6 @@ def two_by_two(folder, *flags):
     return train.prepare(small_config(folder, *flags, steps=1))
 
 
-@pytest.mark.parametrize(
-    "rewards, chosen, prompts",
-    [
-        # Only the second and fourth group have unequal rewards: rounding does not count.
-        ([0.1 + 0.2, 0.3, 1, 0, 1, 1, 0, 1], [1, 0, 0, 1], 4),
-        # One of the twenty groups of ten rounds; a group of equal rewards completes the batch.
-        ([0] * 30 + [1] + [0] * 9, [1, 0, 0, 0], 20),
-    ],
-)
-def test_dynamic_sampling_replaces_groups_of_equal_rewards(rewards, chosen, prompts, tmp_path):
-    run = two_by_two(tmp_path, "--dynamic-sampling")
-    with rewarded(in_turn(rewards)):
-        rollouts, position = train.sample(run, 1, Stopwatch())
-    assert [each.reward for each in rollouts] == chosen
-    assert position == prompts
-
-
-def test_a_problem_that_returns_in_a_later_round_gets_new_responses(tmp_path):
-    """Ten rounds of two problems, out of eight."""
-    run = two_by_two(tmp_path, "--dynamic-sampling", "--data", HELD_OUT)
-    with (
-        patch.object(rollout, "generator_of", wraps=rollout.generator_of) as drawn,
-        rewarded(in_turn([0] * 40)),
-    ):
-        train.sample(run, 1, Stopwatch())
-    keys = [each.args for each in drawn.call_args_list]
-    assert len(set(keys)) == len(keys) == 40
-
-
 # ---- signals -------------------------------------------------------------------------------------
 
 

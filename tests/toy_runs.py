@@ -58,11 +58,11 @@ def next_step(run: train.Run, rewards=hashes) -> tuple:
     """Train one more step, as train.train does. Returns (rollouts, tokens, ρ [N])."""
     step = run.state.step + 1
     with rewarded(rewards):
-        rollouts, position = train.sample(run, step, Stopwatch())
+        rollouts = train.sample(run, step, Stopwatch())
     metrics, tokens, weight = train.train_step(
         run.policy, run.optimizer, run.method, rollouts, run.cfg, step
     )
-    run.finish_step(step, position, metrics, rollouts, tokens, weight)
+    run.finish_step(step, metrics, rollouts, tokens, weight)
     return rollouts, tokens, weight
 
 
