@@ -24,7 +24,6 @@ from transformers import LogitsProcessor
 
 from batch import Response
 from infra import sampler
-from infra.errors import Interrupted
 from infra.packed import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
@@ -145,7 +144,6 @@ def rollout(
     group_size: int,
     sampling: Sampling,
     step: int = 0,
-    stop: Callable[[], bool] | None = None,
 ) -> list[Response]:
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
@@ -168,7 +166,7 @@ def rollout(
 
     def sample_share(share: list[Running]) -> list[Response]:
         sampled = {}
-        for running in sample_responses(lm, share, ends, sampling, stop):
+        for running in sample_responses(lm, share, ends, sampling):
             sampled[running] = finished(running, ends, text)
         return [sampled[running] for running in share]
 
@@ -193,7 +191,6 @@ def sample_responses(
     responses: list[Running],
     ends: list[int],
     sampling: Sampling,
-    stop: Callable[[], bool] | None = None,
 ) -> Iterator[Running]:
     """Sample the responses, up to any token in `ends`, for training and for evaluation.
 
@@ -202,10 +199,10 @@ def sample_responses(
     responses replace finished ones in the batch and cache, so a long response does not delay the
     others.
     lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
-    Raises FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
+    Raises FloatingPointError if a logit is NaN or +inf.
     """
     if not isinstance(lm, torch.nn.Module):
-        yield from lm.sample(responses, ends, sampling, stop)
+        yield from lm.sample(responses, ends, sampling)
         return
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
@@ -232,5 +229,3 @@ def sample_responses(
                     progress.update()
                     yield response
             running = [response for response in running if not response.finished]
-            if stop and stop():
-                raise Interrupted

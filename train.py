@@ -33,7 +33,7 @@ from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
 from infra.ranks import computation_dtype, end_ranks, full_tensor, rank_and_world, sum_over_ranks
-from infra.run import Run, export, saved_on_signal, start_ranks
+from infra.run import Run, export, start_ranks
 from loading import load_policy
 from methods import Method, checked_weights
 from metrics import is_clipped, rollout_metrics, update_metrics, weight_metrics
@@ -47,19 +47,21 @@ from toy.by_name import model_folder
 def train(cfg: Config) -> Path:
     """Run or resume what cfg describes. All ranks call this. Returns the output folder."""
     run = prepare(cfg)
-    with saved_on_signal(run):
-        introduce(run)  # prints its size and first prompt
-        evaluate_and_save(run)  # before step 1; on resume, what an interrupted step left undone
+    introduce(run)  # prints its size and first prompt
+    with run.signals():
+        if run.state.step == 0:
+            evaluate_and_save(run, {})
         while run.state.step < cfg.steps:
+            run.stop_after_signal()
             step = run.state.step + 1
             watch = Stopwatch()
             rollouts = sample(run, step, watch)
-            run.look_for_signals()  # raises Interrupted after a signal
             metrics, tokens, weight = train_step(
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
-            run.finish_step(step, metrics | watch.seconds(), rollouts, tokens, weight)
-            evaluate_and_save(run)
+            metrics |= watch.seconds()
+            metrics = run.finish_step(step, metrics, rollouts, tokens, weight)
+            evaluate_and_save(run, metrics)
 
         export(run.folder / "model", run.policy, run.tokenizer)
         print_summary(run)  # with the gain in accuracy
@@ -184,18 +186,15 @@ def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_nor
     return norm
 
 
-def evaluate_and_save(run: Run) -> None:
-    """Evaluate, log and save the newest step, unless metrics.jsonl has it. Raises Interrupted."""
-    cfg, step, metrics = run.cfg, run.state.step, run.state.metrics
-    if step <= run.logged:  # -1 if metrics.jsonl is empty
-        return
-    run.look_for_signals()
+def evaluate_and_save(run: Run, metrics: dict) -> None:
+    """Evaluate, log and save the newest step, which has these metrics; step 0 has none."""
+    cfg, step = run.cfg, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | evaluate_held_out(run)
         if step > 0 and metrics["eval_accuracy"] > run.best:
             run.best = metrics["eval_accuracy"]
             export(run.folder / "best", run.policy, run.tokenizer)
-    if metrics:  # empty at step 0 unless it was evaluated
+    if metrics:
         log(run, {"step": step, **metrics})
     if step % cfg.save_every == 0 or step == cfg.steps:
         run.save()
@@ -205,7 +204,7 @@ def evaluate_and_save(run: Run) -> None:
 
 
 def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
-    """A step's rollout batch: B graded responses to the next problems. Raises Interrupted."""
+    """A step's rollout batch: B graded responses to the next problems."""
     cfg = run.cfg
     chosen = draw_indices(len(run.problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
     return graded_groups(run, chosen, step, watch)
@@ -217,7 +216,7 @@ def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> l
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     prompts = [run.prompts[i] for i in chosen]
     with run.sampler() as lm:  # the policy with its current weights, or --engine's copy
-        responses = rollout(lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping)
+        responses = rollout(lm, run.tokenizer, prompts, chosen, G, sampling, step)
     watch.lap("sampling")
     problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
     rewards = grade_on_ranks(responses, problems, grade_all)  # training's; evaluation keeps it
@@ -230,7 +229,6 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems; --eval-greedy adds the accuracy of greedy responses.
 
     Every call uses the random numbers of step 0, so that two evaluations differ only in the model.
-    Raises Interrupted.
     """
     cfg = run.cfg
     limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
@@ -242,7 +240,7 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
     metrics = {}
     with run.sampler() as lm:
         for name, n, sampling in passes:
-            responses = rollout(lm, *inputs, n, sampling, stop=run.stopping)
+            responses = rollout(lm, *inputs, n, sampling)
             problems = [problem for problem in run.held_out for _ in range(n)]
             rewards = grade_on_ranks(responses, problems)
             metrics[name] = sum(rewards) / len(rewards)

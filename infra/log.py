@@ -55,7 +55,6 @@ def refuse_mismatch(cfg, tokens) -> None:
 def log(run, metrics: dict) -> None:
     """Append a line to metrics.jsonl, send it to the tracker and print a summary."""
     step = metrics["step"]
-    run.logged = step
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)

@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import Interrupted, Stop, UserError
+from infra.errors import Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
 DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
@@ -127,7 +127,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
     try:
         mine = work(items[rank::world])
-    except (UserError, FloatingPointError, Interrupted) as error:
+    except (UserError, FloatingPointError) as error:
         mine = error
     shares = from_all_ranks(mine)
     for share in shares:

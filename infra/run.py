@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from infra import folder as files
 from infra import ranks
-from infra.errors import Interrupted, Stop, UserError, first_line
+from infra.errors import Stop, UserError, first_line
 from infra.flags import defining_flags
 from infra.log import hint_at_equal_rewards, save_samples
 from infra.problems import encode_prompts, refuse_length
@@ -40,7 +40,6 @@ class RunState:
 
     step: int = 0  # rollout batches completed
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
-    metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
     saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
     memory: dict = field(default_factory=dict)  # method state across steps
 
@@ -74,7 +73,6 @@ class Run:
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         self.state = RunState()
-        self.logged = -1  # the last step in metrics.jsonl
         self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
         self.method = None  # a methods.Method
@@ -104,7 +102,6 @@ class Run:
         }
         config = asdict(cfg) | identity | shown
         for line in on_first_rank(begin_writing, self.folder, config, self.state):
-            self.logged = line["step"]
             if line["step"] > 0:
                 self.best = max(self.best, line.get("eval_accuracy", -1.0))
         if cfg.track and self.rank == 0:
@@ -130,15 +127,14 @@ class Run:
         engine = VLLMEngine(model, self.policy, longest, self.cfg.in_flight, dtype)
         return engine.holding
 
-    def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> None:
-        """Count a step whose updates are done. train.evaluate_and_save logs and saves it.
+    def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> dict:
+        """Count a step whose updates are done. Returns its metrics, with `seconds`.
 
         rollouts, tokens, weight: as in train.train_step.
         Raises FloatingPointError after three updates in a row whose gradient was not finite.
         """
         state = self.state
         state.step = step
-        state.metrics = metrics | {"seconds": total_seconds(metrics)}
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
         if step == 3:
@@ -148,22 +144,34 @@ class Run:
             state.skipped = 0
         if state.skipped >= 3:
             raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
+        return metrics | {"seconds": total_seconds(metrics)}
 
-    def stop(self, number: int, _) -> None:
-        """Handle SIGTERM and Ctrl-C: stop at the next safe point; a second Ctrl-C stops at once."""
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """A context in which SIGTERM and Ctrl-C are kept for `stop_after_signal`."""
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.receive) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def receive(self, number: int, _) -> None:
+        """Handle SIGTERM and Ctrl-C: stop after the step; a second Ctrl-C stops at once."""
         self.stop_signal = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if is_first_rank():  # print() is not allowed inside a signal handler
-            os.write(2, b"\nstopping at the next safe point; Ctrl-C stops at once\n")
+            os.write(2, b"\nstopping after this step; Ctrl-C stops at once\n")
 
-    def stopping(self) -> bool:
-        """Whether this rank received a signal to stop."""
-        return self.stop_signal is not None
-
-    def look_for_signals(self) -> None:
-        """Raise Interrupted on every rank if any rank received a signal to stop."""
-        if any(ranks.from_all_ranks(self.stopping())):
-            raise Interrupted
+    def stop_after_signal(self) -> None:
+        """Save, and raise Stop on every rank, if any rank received a signal."""
+        received = [number for number in ranks.from_all_ranks(self.stop_signal) if number]
+        if received:
+            self.save()
+            ranks.end_ranks()
+            after = f"after step {self.state.step}: rerun the command to resume"
+            raise Stop(f"stopped by {received[0].name} {after}", 128 + received[0])
 
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
@@ -193,27 +201,6 @@ def started_tracker(cfg, folder: Path) -> object:
     return tracker
 
 
-@contextmanager
-def saved_on_signal(run: Run) -> Iterator[None]:
-    """After a signal, save the run at the next safe point. All ranks enter together. Raises Stop.
-
-    The block raises Interrupted only where weights and state belong to the same step.
-    """
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, run.stop) for number in numbers}
-    try:
-        yield
-    except Interrupted:
-        run.save()
-        ranks.end_ranks()
-        number = run.stop_signal or signal.SIGTERM  # else another rank received it
-        after = f"after step {run.state.step}: rerun the command to resume"
-        raise Stop(f"stopped by {number.name} {after}", 128 + number) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 # ---- its folder ----------------------------------------------------------------------------------
 
 
@@ -232,8 +219,9 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
         if due or (folder / "model").exists() and not untrained:
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
 
-    metrics = [line for line in metrics if line["step"] <= state.step]
-    samples = [line for line in samples if line["step"] <= state.step]
+    last = state.step or -1  # from the start, step 0 is evaluated again
+    metrics = [line for line in metrics if line["step"] <= last]
+    samples = [line for line in samples if line["step"] <= last]
     shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)

@@ -16,7 +16,7 @@ around each rollout, where rollout.rollout calls `sample`, and end_tokens reads 
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -25,7 +25,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from infra.errors import Interrupted, one_line
+from infra.errors import one_line
 from infra.progress import Progress
 from infra.ranks import full_tensor, rank_and_world, this_device
 from infra.sampler import SHARE_OF_FREE_MEMORY, Running
@@ -150,14 +150,8 @@ class VLLMEngine:
             full = {name: full_tensor(x.detach().to(self.dtype)) for name, x in layer}
             yield from revert_weight_conversion(lm, full).items()
 
-    def sample(
-        self,
-        responses: list[Running],
-        ends: list[int],
-        sampling,
-        stop: Callable[[], bool] | None = None,
-    ) -> Iterator[Running]:
-        """Sample the responses of this rank, as rollout.generate does. Raises Interrupted."""
+    def sample(self, responses: list[Running], ends: list[int], sampling) -> Iterator[Running]:
+        """Sample the responses of this rank, as rollout.sample_responses does."""
         from vllm import SamplingParams
 
         settings = [
@@ -183,8 +177,6 @@ class VLLMEngine:
                     if output.finished:
                         outputs[int(output.request_id)] = output.outputs[0]
                         progress.update()
-                if stop and stop():
-                    raise Interrupted  # the run ends, so the engine may keep its requests
         for response, number in zip(responses, sorted(outputs), strict=True):
             response.append(*drawn(outputs[number]), ends, sampling.max_new_tokens)
             yield response

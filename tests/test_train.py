@@ -33,15 +33,13 @@ from toy_runs import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import evaluate
-import rollout
 import train
 from ablations import random_coefficients
 from batch import packed
 from config import METHODS
 from grpo import group_advantages
-from infra.errors import Interrupted, UserError
+from infra.errors import UserError
 from infra.folder import write_lines
-from infra.progress import Stopwatch
 from methods import Method, dapo_surrogate, ones
 from toy.presets import CHAINS
 
@@ -103,7 +101,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     for step in range(1, 6):
         run.state.step = step
         with patch.object(train, "export") as export:
-            train.evaluate_and_save(run)
+            train.evaluate_and_save(run, {})
         exported[step] = [call.args[0].name for call in export.call_args_list]
     assert exported == {1: ["best"], 2: ["best"], 3: ["best"], 4: [], 5: []}
 
@@ -240,8 +238,7 @@ def test_every_method_trains(flags, prepared):
     run, before = prepared, [p.to_local().clone() for p in prepared.policy.parameters()]
     run.cfg = small_config(run.folder, *flags, "--prompts", "2", "--mini-batch", "1", steps=99)
     run.method = train.selected_method(run.cfg, run.state.memory)
-    next_step(run, unequal())
-    row = run.state.metrics
+    row, *_ = next_step(run, unequal())
     assert row["grad_norm"] > 0
     assert math.isfinite(row["loss"])
     assert row["skipped_updates"] == 0
@@ -268,31 +265,15 @@ def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(tmp_pat
     assert only_row(tmp_path)["reward"] == 1
 
 
-# ---- sampling ------------------------------------------------------------------------------------
-
-
-def two_by_two(folder, *flags):
-    """A prepared run with two groups of two responses per step."""
-    flags = [*ONE_UPDATE, "--group-size", "2", "--max-new-tokens", "4", *flags]
-    return train.prepare(small_config(folder, *flags, steps=1))
-
-
 # ---- signals -------------------------------------------------------------------------------------
-
-
-def test_sampling_is_abandoned_after_a_signal(tmp_path):
-    run = two_by_two(tmp_path)
-    run.stop(signal.SIGTERM, None)
-    with pytest.raises(Interrupted):
-        train.sample(run, 1, Stopwatch())
 
 
 @pytest.mark.parametrize(
     "number, function, call, step",
     [
         (signal.SIGTERM, "evaluate_held_out", 1, 0),  # the evaluation before the first step
-        (signal.SIGINT, "draw_indices", 2, 1),  # before step 2 is sampled: it makes no update
-        (signal.SIGINT, "evaluate_held_out", 2, 2),  # step 2 is evaluated and logged after resuming
+        (signal.SIGINT, "draw_indices", 1, 1),  # step 1 is finished
+        (signal.SIGINT, "evaluate_held_out", 2, 2),  # and so is the evaluation of step 2
     ],
 )
 def test_a_signal_saves_and_the_same_command_continues(

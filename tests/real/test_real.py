@@ -109,7 +109,7 @@ def one_step(words: list[str]) -> None:
     plan = plan_mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
     old = old_log_probabilities(run.policy, plan)[0]
 
-    rollouts, tokens, weight = next_step(run)
+    metrics, rollouts, tokens, weight = next_step(run)
     export(run.folder / "model", run.policy, run.tokenizer)
     found = {
         "responses": responses,
@@ -118,7 +118,7 @@ def one_step(words: list[str]) -> None:
         "rollouts": rollouts,
         "advantage": tokens.advantage,
         "weight": weight,
-        "metrics": run.state.metrics,
+        "metrics": metrics,
         "model": run.folder / "model",
         "same_weights": same_weights(plain_model(run.folder / "model"), run.policy.lm),
     }
