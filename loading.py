@@ -25,7 +25,7 @@ from infra.errors import UserError, one_line
 from infra.model_files import from_files, locate
 from infra.packed import packed_weights, use_fast_products
 from infra.ranks import on_first_rank, rank_and_world, shard, this_device
-from infra.sampler import Running, next_tokens
+from infra.sampler import Batch
 from policy import Policy, decoder_of, give_float32_head
 
 LENGTHS = (48, 29, 9)  # of the checked sequences, padded; the longest prompt, of 40, is shared
@@ -179,16 +179,16 @@ def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
     logprobs = []
     for record in (False, True) if lm.device.type == "cuda" else (False,):
-        responses = [Running(x[:-LAST].tolist(), generator=None) for x in sequences]
         forced = Forced(tokens.to(lm.device))
         with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
-            next_tokens(lm, responses, forced, LAST, record=record)
+            batch = Batch(lm, [sequence[:-LAST] for sequence in sequences])
+            batch.next_tokens(forced, LAST, record=record)
         logprobs.append(forced.logprob.cpu())
     return torch.stack(logprobs)
 
 
 class Forced:
-    """Chooses given tokens [R, count], and keeps their log p: a `choose` of sampler.next_tokens."""
+    """Chooses given tokens [R, count], and keeps their log p: a `choose` of sampler.Batch."""
 
     def __init__(self, tokens: torch.Tensor):
         self.tokens = tokens

@@ -27,7 +27,7 @@ from infra import sampler
 from infra.packed import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
-from infra.sampler import Running, cache_capacity, next_tokens, schedule
+from infra.sampler import Batch, Running, cache_capacity, room
 from infra.tokens import end_tokens, text_decoder
 
 # A run's other seeds: SEED_STRIDE * seed - epoch shuffles the problems of an epoch, and
@@ -195,9 +195,9 @@ def sample_responses(
     """Sample the responses, up to any token in `ends`, for training and for evaluation.
 
     Yields each response soon after it has finished. Hugging Face `generate` runs in chunks of CHUNK
-    tokens, on a GPU a recording of its kernels (infra/captured.py). Between chunks, waiting
-    responses replace finished ones in the batch and cache, so a long response does not delay the
-    others.
+    tokens, on a GPU a recording of its kernels (infra/captured.py). Between chunks finished
+    responses leave. Once half a batch has left, or waits since the caches have grown too large, the
+    others form a new batch with waiting ones, so a long response does not delay them.
     lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
     Raises FloatingPointError if a logit is NaN or +inf.
     """
@@ -207,25 +207,37 @@ def sample_responses(
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
-    waiting, running = list(responses), []
+    waiting = list(responses)
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
-        while waiting or running:
-            running, waiting = schedule(running, waiting, limit, capacity)
+        while waiting:
+            # Those with the fewest new tokens come first: long ones are sampled together at the end.
+            waiting.sort(key=lambda response: response.count_new)  # stable
+            size = room(waiting, limit, capacity)
+            running, waiting = waiting[:size], waiting[size:]
+            batch = Batch(lm, [response.tokens for response in running])
+            while running:
+                # The next tokens of R responses, [R, up to count], and their log p.
+                remaining = max(sampling.max_new_tokens - each.count_new for each in running)
+                count = min(sampler.CHUNK, remaining)
+                # A response that goes on has used all its draws, so chunks change none.
+                uniforms = np.stack([response.generator.random(count) for response in running])
+                choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
+                new_tokens = batch.next_tokens(choose, count, ends, record)
+                if not choose.finite:
+                    raise FloatingPointError("the model's logits are not finite")
 
-            # The next tokens of the R responses in flight, [R, up to count], and their log p.
-            remaining = max(sampling.max_new_tokens - response.count_new for response in running)
-            count = min(sampler.CHUNK, remaining)
-            # A response that goes on has used all its draws, so chunks change none.
-            uniforms = np.stack([response.generator.random(count) for response in running])
-            choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
-            new_tokens = next_tokens(lm, running, choose, count, ends, record)
-            if not choose.finite:
-                raise FloatingPointError("the model's logits are not finite")
-            logprob = choose.logprob.cpu()
+                drawn = zip(running, new_tokens, choose.logprob.cpu(), strict=True)
+                for response, tokens, logprob in drawn:
+                    response.append(tokens, logprob, ends, sampling.max_new_tokens)
+                    if response.finished:
+                        progress.update()
+                        yield response
 
-            for response, tokens, logs in zip(running, new_tokens, logprob, strict=True):
-                response.append(tokens, logs, ends, sampling.max_new_tokens)
-                if response.finished:
-                    progress.update()
-                    yield response
-            running = [response for response in running if not response.finished]
+                rows = [i for i in range(len(running)) if not running[i].finished]
+                rows.sort(key=lambda i: len(running[i]))  # the longest wait
+                fit = room([running[i] for i in rows], limit, capacity)
+                if waiting and fit <= size / 2:
+                    fit = 0
+                waiting += [running[i] for i in rows[fit:]]
+                running = [running[i] for i in rows[:fit]]
+                batch.keep(rows[:fit])

@@ -39,8 +39,8 @@ from infra.sampler import (
     DRAW_BYTES,
     SHARE_OF_FREE_MEMORY,
     TOP_P_DRAW_BYTES,
+    cache_size,
     empty_cache,
-    part_of,
     takes_cache,
 )
 from loading import decoder_layers
@@ -98,7 +98,7 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     cache = empty_cache(config)
     with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
-    of_layers = [part_of(layer, 0, 1) for layer in cache.layers]  # for one response, one column
+    column, states = cache_size(cache, torch.Tensor.numel)
     layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
     attention, mlp = [], []  # of each layer: in Gemma 4 they differ
     for each in config.per_layer_config:
@@ -112,8 +112,8 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
         layers=len(layers),  # L
         hidden=config.hidden_size,  # H
         attention=max(attention),  # q
-        cached=sum(x.numel() for layer in of_layers for x in layer.columns),  # of one token
-        states=sum(x.numel() for layer in of_layers for x in layer.states.values()),
+        cached=column,  # of one token
+        states=states,
         mlp=max(mlp),  # I
         vocabulary=config.vocab_size,  # V
     )

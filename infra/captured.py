@@ -11,6 +11,7 @@ Shapes: R responses, L columns of ids, V vocabulary size.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from transformers import Cache, DynamicCache
@@ -40,13 +41,16 @@ def reads_values(part: torch.nn.Module) -> bool:
 
 
 class FixedLayer(StaticLayer):
-    """transformers' cache of fixed length, in the storage of a sampler.CacheLayer."""
+    """transformers' cache of fixed length, with the columns of a DynamicLayer and `spare` ones."""
 
-    def __init__(self, layer):
-        super().__init__(max_cache_len=layer.storage[0].shape[2])
-        self.keys, self.values = layer.storage  # [R, heads, L - 1 + count, size]
+    def __init__(self, layer, spare: int):
+        columns = layer.keys.shape[2]
+        super().__init__(max_cache_len=columns + spare)
+        pad = partial(torch.nn.functional.pad, pad=(0, 0, 0, spare))
+        self.keys, self.values = pad(layer.keys), pad(layer.values)  # [R, heads, columns, size]
+        layer.keys = layer.values = None  # so memory holds one layer twice, not all
         self.device = self.keys.device
-        self.cumulative_length = torch.tensor(layer.keys.shape[2], device=self.device)  # filled
+        self.cumulative_length = torch.tensor(columns, device=self.device)  # filled
         self.is_initialized = True
 
 
@@ -55,10 +59,10 @@ def captured_tokens(
 ) -> torch.Tensor:
     """The next `count` tokens of each response: [R, count]. Fills all columns of `cache`.
 
-    ids, mask [R, L]: padded on the left. cache: of sampler.joined. choose: as for
-    sampler.next_tokens. No token ends a response here: the caller cuts off what follows one.
+    ids, mask [R, L]: padded on the left. cache: of sampler.prefilled. choose: as for
+    sampler.Batch.next_tokens. No token ends a response here: the caller cuts off what follows one.
     """
-    fixed = Cache(layers=[FixedLayer(layer) for layer in cache.layers])
+    fixed = Cache(layers=[FixedLayer(layer, count) for layer in cache.layers])
     padding = torch.nn.functional.pad(mask, (0, count - 1), value=1)  # 0 on the left alone
     token, position = ids[:, -1:].clone(), mask.sum(dim=1, keepdim=True) - 1  # [R, 1]
     new, column = ids.new_zeros(len(ids), count), ids.new_zeros(1)
@@ -74,8 +78,8 @@ def captured_tokens(
     one_token()  # the first one; this also loads the kernels, as no recording can
     if count > 1:
         repeat(one_token, count - 1)
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.storage
+    for layer, filled in zip(cache.layers, fixed.layers, strict=True):
+        layer.keys, layer.values = filled.keys, filled.values
     return new
 
 

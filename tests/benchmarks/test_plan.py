@@ -75,10 +75,11 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     size, flags = sizes("Qwen3-8B"), replace(PAPER, max_prompt_tokens=512, max_new_tokens=512)
     p = planned(size, flags, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * size.parameters
-    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
-    column = [[sampler.LayerCache([keys, keys], {})]]
+    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers, one column
+    layer = SimpleNamespace(keys=keys, values=keys)
+    cache = SimpleNamespace(layers=[layer])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
-    monkeypatch.setattr(sampler, "prefill", lambda *_: column)
+    monkeypatch.setattr(sampler, "Batch", lambda *_: SimpleNamespace(cache=cache))
     lm = SimpleNamespace(
         device=torch.device("cuda"),
         config=SimpleNamespace(vocab_size=151936),
@@ -127,10 +128,9 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])
 def test_what_the_sampler_keeps_is_planned(name):
     lm = random_lm(name)
-    (cache,) = sampler.prefill(lm, [torch.tensor([3, 4])])
+    cache = sampler.Batch(lm, [torch.tensor([3, 4, 5])]).cache
     size = sizes_of(lm.config)
-    assert size.cached == sum(x.numel() for layer in cache for x in layer.columns)
-    assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
+    assert (size.cached, size.states) == sampler.cache_size(cache, torch.Tensor.numel)
 
 
 def test_layers_of_gemma_4_have_heads_of_two_sizes():
