@@ -24,7 +24,6 @@ from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
 PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
-RENAMED = {"lm_head": "row", "exact": "exact_gradient"}  # proxies of earlier versions
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]  # Tables 2 and 3; App. F's control
 SELECTIONS = ["none", "top", "random", "bottom"]  # Sec. 5.2
 
@@ -42,9 +41,7 @@ class Config:
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag("full", "ablation (Tables 2 and 3)", DELTA_VARIANTS, method="delta")
-    proxy: str = flag(
-        "row", "proxy for a token's gradient (App. F)", PROXIES, method="delta", renamed=RENAMED
-    )
+    proxy: str = flag("row", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
     select: str = flag("none", "DAPO on tokens chosen by λ (Sec. 5.2)", SELECTIONS, method="delta")
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")

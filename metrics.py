@@ -59,12 +59,6 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, cfg) -> dict:
     bounds = cfg.lam_min, cfg.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, cfg.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[active], scalar[active])
-    has_range = cfg.method == "delta" and cfg.delta_variant != "no_range_map"
-    if has_range and weight.min() > 0 and cfg.lam_min < cfg.lam_max:
-        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
-        lam = weight[active] * (cfg.lam_min / weight.min())
-        alpha = (lam - cfg.lam_min) / (cfg.lam_max - cfg.lam_min)
-        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
     return {name: number for name, number in metrics.items() if number is not None}
 
 

@@ -32,21 +32,12 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
 
     flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
     """
-    on_cpu = this_device().type == "cpu"
     if flag != "auto":
-        if flag == "bfloat16" and on_cpu:
-            warn_slow_bfloat16()
         return getattr(torch, flag)
+    on_cpu = this_device().type == "cpu"
     if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
         return torch.float32
     return torch.bfloat16
-
-
-def warn_slow_bfloat16() -> None:
-    """Print a line if this CPU lacks instructions for bfloat16."""
-    processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
-    if processor.exists() and "bf16" not in processor.read_text() and is_first_rank():
-        print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
 def rank_and_world() -> tuple[int, int]:

@@ -327,8 +327,6 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
     "flags, message",
     [
         ("--proxy-topk 5", "--proxy-topk does nothing with --proxy row"),
-        ("--proxy lm_head", "argument --proxy: lm_head is now called row"),
-        ("--proxy exact", "argument --proxy: exact is now called exact_gradient"),
         ("--select-share 0.3", "--select-share does nothing with --select none"),
         ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
         ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),
