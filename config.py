@@ -60,7 +60,6 @@ class Config:
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
-    importance_cap: float = flag(0.0, "C: weight min(π_old / π_sampler, C); 0: off (ours)", low=0)
 
     # Model and data
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
@@ -89,7 +88,6 @@ class Config:
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
     dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
-    engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)

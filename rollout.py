@@ -9,7 +9,7 @@ changes only if its draw falls within rounding error of a CDF step. In bfloat16 
 log p by about 0.01, and most responses eventually differ. Each token comes with its log p under the
 distribution it was drawn from, for the metric `mismatch`.
 
-Departure: the released code samples with a serving engine, as `--engine vllm` does.
+Departure: the released code samples with a serving engine (trl_delta.py can, too).
 
 Shapes: B responses, R in flight, V vocabulary size, G group size.
 """
@@ -148,7 +148,6 @@ def rollout(
     """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
 
     Ranks share the sampling, and every rank returns all B responses.
-    lm: a Hugging Face model, or the engine that --engine selects.
     prompts: token ids. problem_ids: non-negative integers that identify their problems.
     A repeated problem gets new responses.
     Raises what `sample_responses` raises, on all ranks.
@@ -198,12 +197,8 @@ def sample_responses(
     tokens, on a GPU a recording of its kernels (infra/captured.py). Between chunks finished
     responses leave. Once half a batch has left, or waits since the caches have grown too large, the
     others form a new batch with waiting ones, so a long response does not delay them.
-    lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
     Raises FloatingPointError if a logit is NaN or +inf.
     """
-    if not isinstance(lm, torch.nn.Module):
-        yield from lm.sample(responses, ends, sampling)
-        return
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU

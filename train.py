@@ -26,9 +26,9 @@ import torch
 from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from config import Config, parse_config, selected_method
 from grading import grade_all, grade_on_ranks, refuse_unmatchable
-from grpo import group_advantages, importance_weights, overlong_penalty
+from grpo import group_advantages, overlong_penalty
 from infra.errors import one_line_endings
-from infra.log import introduce, log, print_summary, refuse_mismatch
+from infra.log import introduce, log, print_summary
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
@@ -115,7 +115,6 @@ def train_step(
     tokens = packed(
         rollouts, rewards=rewards, advantages=advantages, old_logprob=old_logprob, entropy=entropy
     )
-    refuse_mismatch(cfg, tokens)  # --engine vllm alone may sample from another distribution
     watch.lap("old_logprob")
 
     # ρ [N], the method's weight of every token, fixed during the updates; for DelTA λ̄, by
@@ -146,8 +145,6 @@ def update(
     of mean 1 over these: for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
     """
     _, world = rank_and_world()
-    off_policy = importance_weights(tokens.old_logprob, tokens.sampler_logprob, cfg.importance_cap)
-    weight = weight * off_policy  # [N]; 1 without --importance-cap
     totals = torch.zeros(2, dtype=torch.float64, device=weight.device)  # loss, clipped tokens
     norms = []
     count = sum(len(x.token_index) for mini_batch in plan for x in mini_batch.with_advantage())
@@ -215,7 +212,7 @@ def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> l
     cfg, G = run.cfg, run.cfg.group_size
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     prompts = [run.prompts[i] for i in chosen]
-    with run.sampler() as lm:  # the policy with its current weights, or --engine's copy
+    with run.policy.sampler() as lm:  # the policy's current weights
         responses = rollout(lm, run.tokenizer, prompts, chosen, G, sampling, step)
     watch.lap("sampling")
     problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
@@ -238,7 +235,7 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
         passes.append(("eval_greedy", 1, replace(drawn, temperature=0.0)))
     inputs = run.tokenizer, run.held_out_prompts, range(len(run.held_out))
     metrics = {}
-    with run.sampler() as lm:
+    with run.policy.sampler() as lm:
         for name, n, sampling in passes:
             responses = rollout(lm, *inputs, n, sampling)
             problems = [problem for problem in run.held_out for _ in range(n)]

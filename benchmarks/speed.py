@@ -4,9 +4,8 @@
     python -m benchmarks speed --model FOLDER --data FILE --grow
 
 The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
-with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer and the sampling
-of `--engine vllm`. The second times train.py for more and for longer responses. All other flags are
-train.py's.
+with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer. The second times
+train.py for more and for longer responses. All other flags are train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -72,7 +71,7 @@ def speed(args) -> None:
     if own.peers:
         if not Path(own.peers).exists():
             raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
-        parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
+        parts.append(("TRL", own.peers, ""))
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
         parts = [("train.py", here, size) for size in sizes]
@@ -197,7 +196,7 @@ def of_second_step(cfg: Config, step: Callable[[int], dict]) -> dict:
 
 
 def of_train(cfg: Config) -> dict:
-    """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
+    """Steps of train.py."""
     run = train.prepare(cfg)
     run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
 
@@ -206,8 +205,6 @@ def of_train(cfg: Config) -> dict:
         run.state.step += 1
         watch = Stopwatch()
         rollouts = train.sample(run, run.state.step, watch)
-        if run.cfg.engine == "vllm":
-            return {"sampling": watch.stages["seconds_sampling"]}
         parts = run.policy, run.optimizer, run.method, rollouts, run.cfg, run.state.step
         metrics, _, _ = train.train_step(*parts)
         seconds = watch.seconds() | metrics
@@ -272,8 +269,7 @@ def of_trl(cfg: Config) -> dict:
     return of_second_step(cfg, step)
 
 
-PARTS = {"products": of_products, "train.py": of_train, "vLLM": of_train}
-PARTS |= {"generate": of_generate, "TRL": of_trl}
+PARTS = {"products": of_products, "train.py": of_train, "generate": of_generate, "TRL": of_trl}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -4,12 +4,11 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError, printable
+from infra.errors import printable
 from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
-REFUSED_MISMATCH = 0.3  # nats; with vLLM only, which may run a model differently
 
 # The metrics in the line of a step
 SHOWN = [
@@ -37,19 +36,6 @@ def introduce(run) -> None:
         ends = " or ".join(map(repr, texts["end_tokens"]))
         prompt = texts["first_prompt"][:300]
         print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
-
-
-def refuse_mismatch(cfg, tokens) -> None:
-    """Raise UserError, on all ranks, if vLLM samples from another distribution than the policy.
-
-    tokens: the rollout batch, a batch.TokenBatch.
-    """
-    mismatch = float((tokens.old_logprob - tokens.sampler_logprob).abs().mean())
-    if cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
-        raise UserError(
-            f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
-            "vLLM runs this model differently: drop the flag, and choose another --output-dir"
-        )
 
 
 def log(run, metrics: dict) -> None:

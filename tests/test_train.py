@@ -4,7 +4,6 @@ No test depends on which tokens are sampled, because sampling depends on roundin
 the processor. Properties of particular responses are tested on hand-written responses.
 """
 
-import dataclasses
 import itertools
 import json
 import math
@@ -35,7 +34,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import evaluate
 import train
 from ablations import random_coefficients
-from batch import packed
 from config import METHODS
 from grpo import group_advantages
 from infra.errors import UserError
@@ -154,22 +152,6 @@ def test_random_weights_differ_between_steps(observed):
 
 
 # ---- the update ----------------------------------------------------------------------------------
-
-
-def test_importance_weights_multiply_the_terms_of_the_update(tmp_path, monkeypatch):
-    """With a ratio of 2 on every token, a cap of 1.5 multiplies the gradient by 1.5."""
-
-    def half_as_likely_to_the_sampler(*arguments, **named):
-        tokens = packed(*arguments, **named)
-        return dataclasses.replace(tokens, sampler_logprob=tokens.old_logprob - math.log(2))
-
-    monkeypatch.setattr(train, "packed", half_as_likely_to_the_sampler)
-    norms = []
-    for cap in ("0", "1.5"):
-        flags = ["--importance-cap", cap, *ONE_UPDATE]
-        train_steps(small_config(tmp_path / cap, *flags, steps=1), rewards=unequal())
-        norms.append(only_row(tmp_path / cap)["grad_norm"])
-    assert norms[1] == pytest.approx(1.5 * norms[0], rel=1e-4)
 
 
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, first_model):
