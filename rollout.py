@@ -205,7 +205,7 @@ def sample_responses(
     waiting = list(responses)
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting:
-            # Those with the fewest new tokens come first: long ones are sampled together at the end.
+            # Those with the fewest new tokens come first: long ones run together at the end.
             waiting.sort(key=lambda response: response.count_new)  # stable
             size = room(waiting, limit, capacity)
             running, waiting = waiting[:size], waiting[size:]

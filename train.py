@@ -208,7 +208,7 @@ def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
 
 
 def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> list[Rollout]:
-    """G graded responses to each problem in `chosen`: o ~ π_old, and R = 1 if it is right, else 0."""
+    """G graded responses o ~ π_old to each problem in `chosen`: R = 1 if it is right, else 0."""
     cfg, G = run.cfg, run.cfg.group_size
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
     prompts = [run.prompts[i] for i in chosen]

@@ -10,7 +10,6 @@ WHERE = {  # NAME, which is also the name of its module and of the function ther
     "speed": "a step of --model FOLDER, beside this machine's limit and other programs",
     "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
     "training": "runs of several rows, rates and seeds, each row at its best rate",
-    "credit": "what DelTA gives to real text: the tables of its CSV",
 }
 
 

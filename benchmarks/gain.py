@@ -8,12 +8,12 @@ of a method add a row. Batches and results are stored in --output-dir: after a k
 goes on. The folder's name is the policy's name in the CSV. Definitions: benchmarks/estimators.py.
 Protocol and results: docs/results/gain.md.
 
-Memory: the gradients of some 12 parts of the rows (18 with the bins of p) in float32; and the sums
-of J and of the entropy's gradient over each block of batches, in bfloat16 for a large model. These
-are in files, which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
+Memory: the gradients of some 12 parts of the rows in float32; and the sums of J and of the
+entropy's gradient over each block of batches, in bfloat16 for a large model. These are in files,
+which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
 
-Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy, bins of p,
-and W rows; D parameters, S sampled coordinates.
+Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy and W
+rows; D parameters, S sampled coordinates.
 """
 
 import os
@@ -29,7 +29,7 @@ import toy
 import train
 from batch import MicroBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from benchmarks import estimators
-from benchmarks.estimators import BINS, bins_by_p, decomposed, jackknife_error, products, sides
+from benchmarks.estimators import decomposed, jackknife_error, products, sides
 from benchmarks.statistics import holm, two_sided_p
 from benchmarks.tables import append_csv, claim_csv, print_table, read_csv
 from config import Config, parse_config, selected_method
@@ -63,11 +63,10 @@ METHODS = {  # row -> flags of train.py
 }
 BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
 PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
-FIRST = 2 + 2 * BINS  # the line of the first row, dapo; J, entropy and the bins come before
+FIRST = 2  # the line of the first row, dapo; J and entropy come before
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 
 BLOCKS = 16  # of batches, for the jackknife
-LEAST = 8  # blocks for the best rule by p: fitted on half, and without each of them
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
@@ -79,17 +78,6 @@ class Size:
     """The flags beside those of train.py."""
 
     batches: int = flag(64, "independent rollout batches; an error needs 8", low=8, high=10**5)
-    by_p: int = flag(64, "the first of these also give the best rule by p; 0: none", low=0)
-
-    def blocks(self) -> tuple[torch.Tensor, int]:
-        """(the block of each batch [n], how many blocks have bins). Raises UserError."""
-        block = torch.arange(self.batches) * min(BLOCKS, self.batches) // self.batches
-        without = block[self.by_p :]
-        complete = int(without.min() if len(without) else block.max() + 1)
-        if self.by_p > 0 and complete < LEAST:
-            least = int((block < LEAST).sum())
-            raise UserError(f"--by-p {self.by_p}: the best rule needs {least} of the batches, or 0")
-        return block, complete
 
 
 def gain(args) -> None:
@@ -144,7 +132,7 @@ def own_row(cfg: Config) -> dict[str, Config]:
     return {name: cfg} if changed else {}
 
 
-def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool) -> torch.Tensor:
+def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int) -> torch.Tensor:
     """What multiplies ∇log π of each token in each line: rows ρ [W, N] -> [L, N].
 
     J has A = R - the mean of the group's other rewards, over B: unbiased for the gradient of
@@ -156,8 +144,7 @@ def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool
     above = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1) / R.numel()
     J = above.flatten().repeat_interleave(tokens.length)
     entropy = -(tokens.old_logprob + tokens.entropy) / N
-    bins = bins_by_p(tokens.old_logprob, A) * with_bins
-    return torch.cat([torch.stack([J, entropy]), torch.cat([bins, rows]) * A / N])
+    return torch.cat([torch.stack([J, entropy]), rows * A / N])
 
 
 def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> torch.Tensor:
@@ -202,7 +189,8 @@ class Study:
         """Load the policy, and claim the CSV and --output-dir. Raises UserError."""
         given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
         self.size, self.path = Size(**vars(given)), path
-        self.block, self.with_bins = self.size.blocks()
+        n = self.size.batches
+        self.block = torch.arange(n) * min(BLOCKS, n) // n  # of each batch
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
         if cfg.dtype == "bfloat16":
             raise UserError("gain is in float32: drop --dtype")
@@ -271,8 +259,8 @@ class Study:
             )
         return found
 
-    def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor, torch.Tensor]:
-        """Batch b: (micro-batches, coefficients [L, N], the rows' Σ ρ|A| in each bin [W, bins])."""
+    def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor]:
+        """Batch b: (micro-batches, coefficients [L, N])."""
         cfg, rollouts = self.cfg, self.batches[b]
         reward = torch.tensor([x.reward for x in rollouts])
         length = torch.tensor([len(x.tokens) for x in rollouts])
@@ -297,9 +285,7 @@ class Study:
             rows["oracle"] = oracle_weights(rollouts, tokens.advantage)
         self.names = list(rows)
         rows = torch.stack(list(rows.values()))  # [W, N]
-        lines = coefficients(tokens, rows, cfg.group_size, b < self.size.by_p)
-        mass = bins_by_p(tokens.old_logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
-        return plan.micro_batches, lines, rows @ mass.T
+        return plan.micro_batches, coefficients(tokens, rows, cfg.group_size)
 
     @cached_property
     def directions(self) -> list[torch.Tensor]:
@@ -308,7 +294,7 @@ class Study:
         def sums(c: int) -> torch.Tensor:
             total = 0
             for b in self.own[c]:
-                micro_batches, lines, _ = self.prepared(b)
+                micro_batches, lines = self.prepared(b)
                 total = total + gradients(self.run.policy, micro_batches, lines[:2])
             return total.to(torch.bfloat16 if total.shape[1] > LARGE else torch.float32)
 
@@ -323,20 +309,16 @@ class Study:
     def rows_of_block(self, c: int) -> dict:
         """Products of the block's lines with each other and with the directions, and sums."""
         index, weight = self.coordinates
-        found = {"gram": [], "with_blocks": [], "by_p": []}
+        found = {"gram": [], "with_blocks": []}
         sums = squares = 0
         for b in self.own[c]:
-            micro_batches, lines, by_p = self.prepared(b)
+            micro_batches, lines = self.prepared(b)
             places = [FIRST + self.names.index(name) for name in BY_SIDE]
-            tried = torch.cat([lines[2:FIRST], *(sides(lines[place]) for place in places)])
-            if b < self.size.by_p:  # dapo's sides are sums of the bins
-                tried[2 * BINS : 2 * BINS + 2] = 0
-            parts, mix = decomposed(lines, tried)
+            parts, mix = decomposed(lines, torch.cat([sides(lines[place]) for place in places]))
             mix = mix.to(this_device())
             g = gradients(self.run.policy, micro_batches, parts)  # [P, D]
             found["gram"].append(mix @ products(g, [g]) @ mix.T)  # [L, L]
             found["with_blocks"].append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
-            found["by_p"].append(by_p)
             some = (mix @ g[:, index].double()).float()  # [L, S]
             sums = sums + torch.cat([some[:1], some[FIRST:]])  # [1 + W, S]
             squares = squares + some[FIRST:].square()
@@ -345,9 +327,9 @@ class Study:
 
     def estimates(self, results: list[dict]) -> list[tuple]:
         """(row, statistic, values): values[0] is the estimate, then those without each block."""
-        gram, by_p, with_blocks = (
-            torch.cat([each[name] for each in results]) for name in ("gram", "by_p", "with_blocks")
-        )  # [n, L, L], [n, W, bins], [n, L, C, 2]
+        gram, with_blocks = (
+            torch.cat([each[name] for each in results]) for name in ("gram", "with_blocks")
+        )  # [n, L, L], [n, L, C, 2]
         sums, squares = (
             torch.stack([each[name].to(this_device()) for each in results])
             for name in ("sums", "squares")
@@ -363,16 +345,9 @@ class Study:
         found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
         if len(weight) < self.run.policy.lm.num_parameters():
             found["adam by coordinates"] = groups
-        if self.with_bins:
-            some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
-            own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
-            mass = by_p[some].double().sum(dim=0)  # [W, bins]
-            rules = mass / mass[0]  # mean ρ in each bin; dapo's is 1
-            found["gain by p"], best = estimators.gains_by_p(*own, block[some], rules)
-            found["weights by p"] = torch.cat([rules, best[None]]).T
         lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
         for statistic, values in found.items():
-            for row, own in zip([*results[0]["names"], "best rule"], values.T, strict=False):
+            for row, own in zip(results[0]["names"], values.T, strict=True):
                 lines.append((row, statistic, " ".join(f"{x:.6g}" for x in own.tolist())))
         return lines
 
@@ -421,13 +396,6 @@ def print_tables(lines: pd.DataFrame) -> None:
         tests[row] = two_sided_p(difference / error, len(values["adam"][row]) - 2)
     corrected = [f"{row} {p:.2g}" for row, p in holm(tests).items()]
     print(f"p with Adam, Holm over {len(tests)}: {', '.join(corrected)}\n")
-
-    cells = []
-    for row, weights in values.get("weights by p", {}).items():
-        cells.append([row, compared(values, "gain by p", row), *(f"{w:.2f}" for w in weights)])
-    if cells:
-        bins = [f"{side} {k}" for side in ("A > 0:", "A < 0:") for k in range(1, BINS + 1)]
-        print_table(["by p, unsure to sure", "gain above dapo, %", *bins], cells)
 
 
 def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:

@@ -186,9 +186,11 @@ def prefilled(lm, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
 
 
 def empty_cache(config) -> DynamicCache:
-    """A cache in which sliding windows keep all columns, as infra/captured.py needs."""
+    """A cache in which sliding windows keep all columns, for captured.py. Raises ValueError."""
     cache = DynamicCache(config=config)
-    for layer in cache.layers:
+    for i, layer in enumerate(cache.layers):
+        if hasattr(layer, "update_indexer"):  # sampled exactly; training it is not tested
+            raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
         layer.sliding_window = 2**40  # longer than any sequence
     return cache
 

@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hashed_rewards import rewarded
 from models import byte_tokenizer, save_random_model
 from toy_runs import (
     EVALUATED,

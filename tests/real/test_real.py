@@ -102,7 +102,8 @@ def one_step(words: list[str]) -> None:
     text = " ".join(problem["problem"] for problem in run.problems)
     long = run.tokenizer(LONG * text).input_ids[:LONG]
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
-    with patch.object(sampler, "CHUNK", 8), run.policy.sampler() as lm:  # two chunks; one response waits
+    # Two chunks; one response waits.
+    with patch.object(sampler, "CHUNK", 8), run.policy.sampler() as lm:
         sampling = Sampling(16, seed=1, in_flight=2)
         responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling)
     assert run.policy.shares_prompts
