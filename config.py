@@ -96,8 +96,6 @@ class Config:
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
-    toy_k: int = flag(5, "operations in a problem", low=1, high=100)
-    toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
 
 
 CLIP_FLAGS = ("clip_low", "clip_high")
@@ -142,8 +140,7 @@ def check_flags(cfg: Config, given: dict) -> None:
         ("delta_variant", cfg.delta_variant == "random", PROXY_FLAGS),
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
-        # toy_k makes the toy's problems too, for any model.
-        ("model", cfg.model != "toy", ("toy_regime", "toy_noise")),
+        ("model", cfg.model != "toy", ("toy_regime",)),
         ("data", known_data, ("problem_column", "answer_column")),
         ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]

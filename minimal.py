@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     if flags.K != 1 and flags.method == "dapo":
         parser.error("--K does nothing with --method dapo")
 
-    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # errs in a * b
+    lm, tokenizer = toy.base_model("learn")  # errs in a * b
     optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     problems = toy.problems(8192, seed=2 * flags.seed)
     held_out = toy.problems(512, seed=1)  # the seeds of training are even

@@ -1,12 +1,11 @@
 """What is one step with each weighting of the tokens worth, at one policy? No training.
 
-    python -m benchmarks gain                               # prints the tables of results/gain.csv
     python -m benchmarks gain --model FOLDER --data FILE --batches 64 --output-dir POLICY ...
+    python -m benchmarks gain POLICY ...  # the tables of such folders; without one of results/gain
 
-The second takes the flags of train.py and measures a policy first. --method, --proxy and the flags
-of a method add a row. Batches and results are stored in --output-dir: after a kill the same command
-goes on. The folder's name is the policy's name in the CSV. Definitions: benchmarks/estimators.py.
-Protocol and results: docs/results/gain.md.
+The first takes the flags of train.py. --method, --proxy and the flags of a method add a row.
+Batches and results are stored in --output-dir: after a kill the same command goes on. Definitions:
+benchmarks/estimators.py. Protocol and results: docs/results/gain.md.
 
 Memory: the gradients of some 12 parts of the rows in float32; and the sums of J and of the
 entropy's gradient over each block of batches, in bfloat16 for a large model. These are in files,
@@ -31,12 +30,12 @@ from batch import MicroBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from benchmarks import estimators
 from benchmarks.estimators import decomposed, jackknife_error, products, sides
 from benchmarks.statistics import holm, two_sided_p
-from benchmarks.tables import append_csv, claim_csv, print_table, read_csv
+from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
 from grpo import group_advantages, overlong_penalty
 from infra.errors import UserError
 from infra.flags import Parser, flag, spelled
-from infra.folder import UNFINISHED, claim, identity_of, write_json, writing
+from infra.folder import UNFINISHED, claim, identity_of, write_json, write_text, writing
 from infra.problems import load_sets
 from infra.progress import Progress, Stopwatch
 from infra.ranks import rank_and_world, this_device
@@ -47,8 +46,10 @@ from policy import Policy, old_log_probabilities
 from rollout import SEED_STRIDE, draw_indices
 from toy.by_name import model_folder
 
-COLUMNS = ("key", "policy", "row", "statistic", "values")
-FILES = ("sampled-*", "direction-*", "measured-*", "metrics.jsonl", "model", "checkpoint-*")
+COLUMNS = ("row", "statistic", "values")
+RESULT = "gain.csv"
+FILES = (RESULT, "sampled-*", "direction-*", "measured-*")  # and those of a training run
+FILES += ("metrics.jsonl", "model", "checkpoint-*")
 METHODS = {  # row -> flags of train.py
     "dapo": "--method dapo",
     "delta": "",
@@ -81,12 +82,14 @@ class Size:
 
 
 def gain(args) -> None:
-    """Measure the policy that the flags name, unless the CSV has it, and print all tables."""
-    path = Path(args.csv)
-    if args.flags:
-        Study(path, args.flags).measure()
-    for _, lines in read_csv(path, COLUMNS).groupby("key", sort=False):
-        print_tables(lines)
+    """Measure the policy that the flags name, unless its folder has the result; print tables."""
+    folders = args.flags or sorted(Path("results/gain").iterdir())
+    if args.flags and args.flags[0].startswith("-"):
+        folders = [Study(args.flags).measure()]
+    for folder in map(Path, folders):
+        if not (folder / RESULT).exists():
+            raise UserError(f"{folder} has no {RESULT}: run its command again")
+        print_tables(folder.name, pd.read_csv(folder / RESULT))
 
 
 # ---- coefficients --------------------------------------------------------------------------------
@@ -185,10 +188,10 @@ def stored(path: Path, make: Callable, *arguments, device: torch.device | str = 
 class Study:
     """A policy's measurement. Files in its folder say how far it is."""
 
-    def __init__(self, path: Path, words: list[str]):
-        """Load the policy, and claim the CSV and --output-dir. Raises UserError."""
+    def __init__(self, words: list[str]):
+        """Load the policy, and claim --output-dir. Raises UserError."""
         given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
-        self.size, self.path = Size(**vars(given)), path
+        self.size = Size(**vars(given))
         n = self.size.batches
         self.block = torch.arange(n) * min(BLOCKS, n) // n  # of each batch
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
@@ -207,34 +210,26 @@ class Study:
         flags["rows"] = list(self.methods)
         seen = {"problems": self.run.problems, "prompts": self.run.prompts}
         identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
-        self.key, known = claim_csv(path, COLUMNS, identity)
-        lines = read_csv(path, COLUMNS)
-        if self.folder.name in set(lines["policy"][lines["key"] != self.key]):
-            raise UserError(
-                f"{path} has another measurement called {self.folder.name}: choose another "
-                "--output-dir or --csv"
-            )
-        self.known = not known.empty
-        if not self.known:
-            claim(self.folder, identity, FILES)
-            write_json(self.folder / "config.json", identity)
+        claim(self.folder, identity, FILES)
+        write_json(self.folder / "config.json", identity)
         blocks = range(int(self.block[-1]) + 1)
         self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
 
-    def measure(self) -> None:
-        """Append the policy's lines to the CSV, if it has none."""
-        if self.known:
-            return
+    def measure(self) -> Path:
+        """Write the result, if the folder has none. Returns the folder."""
+        if (self.folder / RESULT).exists():
+            return self.folder
         results = []
         with Progress("rows", len(self.own), "blocks") as progress:
             for c in range(len(self.own)):
                 path = self.folder / f"measured-{c:02}.pt"
                 results.append(stored(path, self.rows_of_block, c))
                 progress.update()
-        lines = [(self.key, self.folder.name, *line) for line in self.estimates(results)]
-        append_csv(self.path, COLUMNS, lines)
+        lines = pd.DataFrame(self.estimates(results), columns=COLUMNS)
+        write_text(self.folder / RESULT, lines.to_csv(index=False))
         for path in self.folder.glob("direction-*.pt"):
             path.unlink()  # large, and needed no more
+        return self.folder
 
     @cached_property
     def batches(self) -> list[list[Rollout]]:
@@ -369,11 +364,11 @@ class Study:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def print_tables(lines: pd.DataFrame) -> None:
+def print_tables(policy: str, lines: pd.DataFrame) -> None:
     """Print one policy's tables."""
     is_fact = lines["row"].isna()
     facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
-    print(f"**{lines['policy'].iloc[0]}**: {', '.join(map(' '.join, facts))}\n")
+    print(f"**{policy}**: {', '.join(map(' '.join, facts))}\n")
     values = values_of(lines)
     base = values["gain"]["dapo"]
     if base[0] < SEEN * jackknife_error(base):  # per cent of a number that may be 0
@@ -401,7 +396,7 @@ def print_tables(lines: pd.DataFrame) -> None:
 def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
     """Statistic -> row -> values, of one policy's lines."""
     values = {}
-    for _, _, row, statistic, text in lines[~lines["row"].isna()].itertuples(index=False):
+    for row, statistic, text in lines[~lines["row"].isna()].itertuples(index=False):
         numbers = torch.tensor([float(x) for x in text.split()], dtype=torch.float64)
         values.setdefault(statistic, {})[row] = numbers
     return values

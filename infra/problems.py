@@ -29,7 +29,6 @@ def load_problems(
     name: str,
     problem_column: str = "problem",
     answer_column: str = "answer",
-    toy_k: int = 5,
     seed: int = 0,
     flag: str = "--data",
 ) -> list[dict]:
@@ -41,7 +40,7 @@ def load_problems(
     that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
-        return problem_set(name, toy_k, seed)
+        return problem_set(name, seed)
 
     own = Source(name, problem_column, answer_column)  # of a local file, only the columns matter
     source = SOURCES.get(name, own)
@@ -70,7 +69,7 @@ def load_problems(
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     """(training problems, held-out problems) of a config.Config. Raises UserError."""
-    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    columns = (cfg.problem_column, cfg.answer_column, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     held_out = held_out[: cfg.eval_limit or None]

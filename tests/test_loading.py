@@ -54,7 +54,7 @@ def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):
 
 
 def test_float32_head_gives_unrounded_logits(base):
-    model = AutoModelForCausalLM.from_pretrained(toy.base_folder(), dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(toy.BASES["sharpen"], dtype=torch.bfloat16)
     model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
     ids = torch.arange(5)[None]
     rounded = model(ids).logits

@@ -311,7 +311,10 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
         ("--select-share 0.3", "--select-share does nothing with --select none"),
         ("--method sapo --clip-high 0.9", "--clip-high does nothing"),
         ("--method dapo --proxy topk", "--proxy does nothing with --method dapo"),
-        ("--model some/where --toy-noise 0.3", "--toy-noise does nothing with --model some/where"),
+        (
+            "--model some/where --toy-regime sharpen",
+            "--toy-regime does nothing with --model some/wh",
+        ),
         ("--select random --K 2", "--K does nothing with --select random"),
         ("--data gsm8k --eval-data= --answer-column x", "--answer-column does nothing with --data"),
         ("--delta-variant random --K 1", "--K does nothing with --delta-variant random"),

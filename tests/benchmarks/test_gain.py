@@ -284,26 +284,21 @@ FLAGS = "gain --model toy --batches 8 --prompts 2 --group-size 4 --max-new-token
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """command(flags) -> the CSV, measured with few rows."""
+    """command(flags) -> the result, measured with few rows."""
     few = {name: gain.METHODS[name] for name in gain.BY_SIDE}
     monkeypatch.setattr(gain, "METHODS", few)
     monkeypatch.setattr(gain, "SEEN", 0)
 
-    def run(*more: str, csv: str = "x.csv", folder: str = "policy", rewards=None) -> str:
-        words = [*FLAGS.split(), "--csv", str(tmp_path / csv)]
+    def run(*more: str, folder: str = "policy", rewards=None) -> str:
         with rewarded(rewards) if rewards else torch.enable_grad():
-            main([*words, "--output-dir", str(tmp_path / folder), *more])
-        return (tmp_path / csv).read_text()
+            main([*FLAGS.split(), "--output-dir", str(tmp_path / folder), *more])
+        return (tmp_path / folder / gain.RESULT).read_text()
 
     return run
 
 
-def values_in(text: str) -> list[str]:
-    return [line.partition(",")[2] for line in text.splitlines()]
-
-
 def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
-    whole = command(csv="whole.csv", folder="whole/policy")
+    whole = command(folder="whole")
     assert "| two constants | " in capsys.readouterr().out
 
     class Killed(Exception):
@@ -329,22 +324,25 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
     assert command() == whole
 
 
-def test_what_is_written_belongs_to_its_flags(command, tmp_path, capsys):
+def test_a_result_belongs_to_its_flags_and_is_printed_again(command, tmp_path, capsys):
     written = command()
+    shown = capsys.readouterr().out
     for flags in (["--seed", "1"], ["--data", HELD_OUT], ["--proxy", "scalar"]):
         with pytest.raises(SystemExit):
             command(*flags)
-        assert "x.csv has another measurement called policy" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command("--seed", "1", csv="y.csv")
-    assert "policy holds another run" in capsys.readouterr().err
-    assert (tmp_path / "x.csv").read_text() == written
+        assert "policy holds another run" in capsys.readouterr().err
+    assert (tmp_path / "policy" / gain.RESULT).read_text() == written
+    main(["gain", str(tmp_path / "policy")])
+    assert capsys.readouterr().out == shown
 
     (tmp_path / "run").mkdir()
     write_json(tmp_path / "run" / "config.json", {"method": "dapo", "seed": 0})  # a training run's
     with pytest.raises(SystemExit):
-        command(csv="y.csv", folder="run")
+        command(folder="run")
     assert "run holds another run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["gain", str(tmp_path / "run")])
+    assert "run has no gain.csv" in capsys.readouterr().err
 
 
 def test_a_method_of_one_s_own_is_a_row(command, monkeypatch, capsys):
@@ -377,8 +375,8 @@ def test_mistakes_are_one_line(command, tmp_path, capsys):
 
 
 def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):
-    lines = [("k", "p", "dapo", "gain", "1 0.5 1.5 1"), ("k", "p", "delta", "gain", "2 1 3 2")]
-    gain.append_csv(tmp_path / "x.csv", gain.COLUMNS, lines)
-    main(["gain", "--csv", str(tmp_path / "x.csv")])
+    lines = "row,statistic,values\ndapo,gain,1 0.5 1.5 1\ndelta,gain,2 1 3 2\n"
+    (tmp_path / gain.RESULT).write_text(lines)
+    main(["gain", str(tmp_path)])
     said = capsys.readouterr().out
     assert "dapo's own gain is not above 0" in said and "delta" not in said

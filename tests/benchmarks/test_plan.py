@@ -1,4 +1,4 @@
-"""benchmarks/plan.py, compared with FSDP2, with the sampler and with the page of results."""
+"""benchmarks/plan.py, compared with the sampler and with the page of results."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT
-from fake_ranks import peak_bytes
-from forked import call
 from models import random_lm
 from toy_runs import refusal
 from transformers import PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
@@ -60,14 +58,6 @@ def sizes(name: str) -> SimpleNamespace:
     size.states = size.states * layers // 4
     size.layers = layers
     return size
-
-
-def test_the_update_matches_fsdp_on_fake_tensors():
-    """In a separate process, because its process group is fake."""
-    config, tokens = config_of("Qwen3-8B", layers=2), 8192
-    flags = replace(PAPER, micro_batch_tokens=tokens, max_prompt_tokens=1024, max_new_tokens=4096)
-    p = planned(sizes_of(config), flags, 4, 80)
-    assert p.update == pytest.approx(call(peak_bytes, config, 4, tokens), rel=0.1)
 
 
 def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):

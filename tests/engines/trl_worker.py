@@ -69,9 +69,9 @@ def metrics(trainer) -> list[dict]:
 
 def compared() -> dict:
     """Compares a range of [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
-    theirs = trainer_of(GRPOTrainer, toy.base_folder())
+    theirs = trainer_of(GRPOTrainer, toy.BASES["sharpen"])
     theirs.train()
-    ones = trainer_of(WeightedTrainer, toy.base_folder(), Config(lam_min=1.0, lam_max=1.0))
+    ones = trainer_of(WeightedTrainer, toy.BASES["sharpen"], Config(lam_min=1.0, lam_max=1.0))
     ones.train()
     examples = next(iter(ones.get_train_dataloader()))
     batch = GRPOTrainer._generate_and_score_completions(ones, examples)
