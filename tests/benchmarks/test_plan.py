@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+import policy
 import pytest
 import torch
 from conftest import ROOT
@@ -11,7 +12,6 @@ from models import random_lm
 from toy_runs import refusal
 from transformers import PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
-import policy
 from benchmarks.__main__ import main
 from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
 from config import parse_config
