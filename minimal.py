@@ -1,140 +1,167 @@
-"""The whole algorithm in one file: trains the toy with DelTA on one device, in about two minutes.
+"""DelTA in one file: trains the toy, or any Hugging Face model, on one device.
 
-    $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
+    $ python minimal.py                 # the toy: two minutes on a CPU; --method dapo, --K 0
     accuracy 0.305, greedy 0.182
     step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
-                   |r-1| 0.00152  weight+ 1.16  weight- 0.982
+                   |r-1| 0.00152  length 40  weight+ 1.16  weight- 0.982
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
+    $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
-This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
-7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems and
-rewards the right ones with 1. A response's advantage A is its reward, compared with the rewards of
-the other responses to its problem. The update raises the probability of tokens with A > 0 and
-lowers it where A < 0. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a
-weight λ from 0.8 (also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient
-is closer to the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are
-refined K times. weight+ and weight- are the mean weights of the two sides.
+A line of the data is {"problem": ..., "answer": ...}. The toy's problems are chains such as 7*6+1-4,
+worked from left to right, mod 10. A step samples G responses to each of some problems and rewards
+the right ones with 1. A response's advantage A compares its reward with those of the others to its
+problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
+gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
+where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
+of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times. In the
+response above, the unsure result `0` has a larger weight than `So` and the copied words.
 
-The last line of this output shows each word with its weight. The weights tell sure words, such as
-`Then` and all copies, from unsure ones, which are results. On average, where A > 0 sure words get
-the larger weight, where A < 0 unsure ones do. A single response can differ, as above: its result
-`0` has the largest. Real text is alike (docs/results/real.md).
+train.py makes the same steps, up to rounding, for one pass over the problems
+(tests/test_minimal.py). It adds many GPUs, checkpoints, and other methods and data.
 
-This file is the specification of train.py: with the same seed both have, up to rounding, the same
-responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
-(tests/test_minimal.py). train.py adds other models, data, methods, many GPUs and checkpoints.
-
-Shapes and their sizes here: B 128 responses per step, P 13 tokens in a prompt, T at most 64 in a
-response, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
-mini-batch, H 64 hidden units, V 30 words.
+Shapes, with the toy's sizes: B 128 responses, L at most 77 tokens of a prompt and its response,
+N about 5,120 response tokens (packed: a row per token, no padding), n of them in a pass of the
+model, H 64 hidden units, V 30 words.
 """
 
 import argparse
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer, BatchEncoding, GenerationConfig
 
 import toy
 from verify import reward
 
-# The toy's settings; in brackets the paper's (App. I).
-PROMPTS = 16  # problems per step (128)
-GROUP_SIZE = 8  # G, responses per problem (16)
-MINI_BATCH = 4  # problems per update (32)
-MAX_NEW_TOKENS = 64  # per response, with the end token (20,480)
-LEARNING_RATE = 1e-4  # (1e-6)
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
-LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the same)
+LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
+LOGIT_BLOCK = 2**26  # logits that exist at once
 SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
+BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
+
+
+class Settings(NamedTuple):
+    """The flags, such as --group-size, with the toy's values; in brackets the paper's (App. I)."""
+
+    model: str = ""  # a Hugging Face id or folder; without it the toy
+    data: str = ""  # for --model: a .jsonl file of problems
+    eval_data: str = ""  # for --model: another, for the accuracy before and after
+    template: str = "{problem}"  # the prompt
+    save: str = ""  # a new folder for the trained model
+    method: str = "delta"  # the token weights: delta or dapo
+    K: int = 1  # DelTA's refinements
+    steps: int = 160  # batches of responses
+    prompts: int = 16  # problems per step (128)
+    group_size: int = 8  # G, responses per problem (16)
+    mini_batch: int = 4  # problems per update (32)
+    micro_batch: int = 32  # responses that run through the model at once, as memory allows
+    max_new_tokens: int = 64  # per response, with the end token (20,480)
+    lr: float = 1e-4  # (1e-6)
+    seed: int = 0  # of problems and of sampling
+
+
+FOR_MODELS = {"template": "", "max_new_tokens": 512, "lr": 1e-6}  # defaults with --model
+parser = argparse.ArgumentParser("minimal.py", argparse.SUPPRESS, __doc__.splitlines()[0])
+for name, default in Settings._field_defaults.items():
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS)
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
-    """Train the toy, and print a line per step. Returns the metrics of each step."""
-    # Without a usage line an error is one line.
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage=argparse.SUPPRESS)
-    methods = ["delta", "dapo"]
-    parser.add_argument("--method", choices=methods, default="delta", help="the token weights")
-    parser.add_argument("--K", type=int, choices=range(10), default=1, help="DelTA's refinements")
-    parser.add_argument("--steps", type=int, default=160, help="batches of responses")
-    parser.add_argument("--seed", type=int, default=0, help="of problems and of sampling")
-    flags = parser.parse_args(argv)
-    if flags.K != 1 and flags.method == "dapo":
-        parser.error("--K does nothing with --method dapo")
-
-    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # errs in a * b
-    optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    problems = toy.problems(8192, seed=2 * flags.seed)
-    held_out = toy.problems(512, seed=1)  # the seeds of training are even
-    generator = torch.Generator().manual_seed(SEED_STRIDE * flags.seed)
+    """Train, and print a line per step. Returns the metrics of each step."""
+    cfg = parse_flags(argv)
+    lm, tokenizer, problems, held_out = load(cfg)
+    optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
+    generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed)
     order = torch.randperm(len(problems), generator=generator).tolist()
 
-    print_accuracy(lm, tokenizer, held_out, flags.seed)
+    print_accuracy(lm, tokenizer, held_out, cfg)
     metrics = []
-    for step in range(1, flags.steps + 1):
-        first = (PROMPTS * (step - 1)) % len(order)
-        chosen = order[first : first + PROMPTS]  # indices of problems
-        rollouts = sample(lm, tokenizer, problems, chosen, GROUP_SIZE, flags.seed, step)
-        line, advantage, weight = train_step(lm, optimizer, rollouts, flags.method, flags.K)
+    for step in range(1, cfg.steps + 1):
+        first = cfg.prompts * (step - 1)
+        chosen = [order[i % len(order)] for i in range(first, first + cfg.prompts)]
+        rollouts = sample(lm, tokenizer, problems, chosen, cfg, step)
+        line, advantage, weight = train_step(lm, optimizer, rollouts, cfg)
         numbers = "  ".join(f"{name} {value:.3g}" for name, value in line.items())
-        print(f"step {step:4d}/{flags.steps}  {numbers}", flush=True)
-        if step in (1, flags.steps):
+        print(f"step {step:4d}/{cfg.steps}  {numbers}", flush=True)
+        if step in (1, cfg.steps):
             print_response(tokenizer, rollouts, advantage, weight)
         metrics.append(line)
-    print_accuracy(lm, tokenizer, held_out, flags.seed)
+    print_accuracy(lm, tokenizer, held_out, cfg)
+    if cfg.save:
+        lm.save_pretrained(cfg.save)
+        tokenizer.save_pretrained(cfg.save)
     return metrics
 
 
 class Rollouts(NamedTuple):
     """B prompts with a response each; the G responses to a problem are consecutive."""
 
-    ids: torch.Tensor  # [B, P + T] prompt, response, padding
-    is_token: torch.Tensor  # [B, T] whether a column is a token of the response; N are True
+    ids: torch.Tensor  # [B, L] prompt, response, padding
+    is_token: torch.Tensor  # [B, L] whether a column is a token of the response; N are True
     rewards: torch.Tensor  # [B] R_i
 
 
-def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tuple:
+def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
-    length = rollouts.is_token.sum(dim=1)  # [B]
-    advantage = group_advantages(rollouts.rewards, GROUP_SIZE)  # [B]
+    ids, is_token, rewards = rollouts
+    B, length = len(ids), is_token.sum(dim=1)  # [B]
+    first = [0, *length.cumsum(dim=0).tolist()]  # where a response begins among the N tokens
+    advantage = group_advantages(rewards, cfg.group_size)  # [B]
     advantage = advantage.repeat_interleave(length)  # [N], the same for all tokens of a response
 
     # One pass at θ_old. The weights ρ come from it and stay fixed during the updates.
     with torch.no_grad():
-        old_logprob, hidden = token_outputs(lm, rollouts.ids, rollouts.is_token)  # [N], [N, H]
-        weight = token_weights(method, hidden, old_logprob, advantage, K)  # ρ [N]
+        parts = zip(ids.split(cfg.micro_batch), is_token.split(cfg.micro_batch), strict=True)
+        logprobs, states = zip(*[token_outputs(lm, *part) for part in parts], strict=True)
+        old_logprob, hidden = torch.cat(logprobs), torch.cat(states)  # [N], [N, H]
+        weight = token_weights(cfg.method, hidden, old_logprob, advantage, cfg.K)  # ρ [N]
 
     # One update per mini-batch of responses.
-    mini_batch = torch.arange(len(length)) // (MINI_BATCH * GROUP_SIZE)  # [B] its number: 0 to 3
-    mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N]
     losses, norms, away = [], [], 0.0
-    for k in range(int(mini_batch.max()) + 1):
-        responses = mini_batch == k  # [B]
-        tokens = mini_batch_of_token == k  # [N], of which n are True
-        if not advantage[tokens].any():
-            losses.append(0.0)
+    size = cfg.mini_batch * cfg.group_size  # its responses
+    for start in range(0, B, size):
+        losses.append(0.0)
+        end = min(start + size, B)
+        count = first[end] - first[start]  # its tokens
+        if not advantage[first[start] : first[end]].any():
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
-        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8). Tokens with A = 0 count in n.
-        logprob, _ = token_outputs(lm, rollouts.ids[responses], rollouts.is_token[responses])  # [n]
-        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
-        objective = (weight[tokens] * surrogate).sum() / len(surrogate)
-        (-objective).backward()
-        norm = torch.nn.utils.clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM)
+        # J = Σ ρ min(r A, clip(r) A) / count (Eq. 8), a micro-batch of n tokens at a time. Tokens
+        # with A = 0 count too.
+        away = 0.0
+        for i in range(start, end, cfg.micro_batch):
+            j = min(i + cfg.micro_batch, end)
+            own = slice(first[i], first[j])  # its tokens
+            logprob, _ = token_outputs(lm, ids[i:j], is_token[i:j])  # [n]
+            surrogate = clipped_surrogate(logprob, old_logprob[own], advantage[own])
+            objective = (weight[own] * surrogate).sum() / count
+            (-objective).backward()
+            losses[-1] -= objective.item()
+            away += (logprob - old_logprob[own]).expm1().abs().sum().item() / count
+
+        # error_if_nonfinite: a gradient of NaN or infinity would destroy the model.
+        norm = torch.nn.utils.clip_grad_norm_(
+            lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True
+        )
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(-objective.item())
         norms.append(norm.item())
-        away = (logprob - old_logprob[tokens]).expm1().abs().mean().item()  # mean |r - 1|
 
     metrics = {
-        "reward": rollouts.rewards.mean().item(),
-        "mixed": (rollouts.rewards.view(-1, GROUP_SIZE).std(dim=1) > 0).float().mean().item(),
+        "reward": rewards.mean().item(),
+        "mixed": (rewards.view(-1, cfg.group_size).std(dim=1) > 0).float().mean().item(),
         "loss": sum(losses) / len(losses),  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
-        "|r-1|": away,  # in the last update
+        "|r-1|": away,  # its mean in the last update
+        "length": length.float().mean().item(),
     }
     for name, side in (("weight+", advantage > 0), ("weight-", advantage < 0)):
         if side.any():
@@ -142,32 +169,41 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
     return metrics, advantage, weight
 
 
-# ---- responses and rewards -----------------------------------------------------------------------
-
-
-def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Rollouts:
+def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False) -> Rollouts:
     """G responses o ~ π to each problem in `chosen`, and their rewards."""
-    repeated = [problems[i] for i in chosen for _ in range(G)]  # B, one for each response
-    prompts = torch.tensor(tokenizer([x["problem"] for x in repeated]).input_ids)  # [B, P]
-    P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
+    repeated = [problems[i] for i in chosen for _ in range(cfg.group_size)]  # B, one per response
+    prompts = encode(tokenizer, [x["problem"] for x in repeated], cfg.template).to(lm.device)
+    P = prompts.input_ids.shape[1]  # their padding is on the left: responses begin at column P
 
-    # Fixed draws instead of do_sample=True: all methods meet the same ones (end of file).
-    keys = [(seed, step, i, j) for i in chosen for j in range(G)]
-    processors = [] if greedy else [fixed_draws(keys, P)]  # without one: the likeliest token
-    ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
+    # Fixed draws instead of do_sample=True: all methods meet the same ones.
+    keys = [(cfg.seed, step, i, j) for i in chosen for j in range(cfg.group_size)]
+    processors = [] if greedy else [fixed_draws(keys, P, cfg.max_new_tokens)]
+    with bfloat16_on_gpu(lm):
+        ids = lm.generate(
+            **prompts,  # ids and mask, [B, P] each
+            logits_processor=processors,  # without one: the likeliest token
+            max_new_tokens=cfg.max_new_tokens,
+        )  # [B, L]
 
-    is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
+    ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
+    is_end = torch.isin(ids[:, P:], ends)  # [B, T]
     ends_before = is_end.cumsum(dim=1) - is_end.long()  # [B, T] end tokens before each column
-    is_token = ends_before == 0  # the first end token belongs to the response
-    texts = tokenizer.batch_decode(ids[:, P:], skip_special_tokens=True)
-    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
-    for text, problem, ended in zip(texts, repeated, is_end.any(dim=1), strict=True):
+    is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
+    is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
+
+    # R_i is 1 if the answer is right, else 0 (App. I). A reward of your own, a number for the text
+    # and the problem (its line of --data), goes in place of `reward`.
+    rewards = []
+    for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
+        text = tokenizer.decode(row[own], skip_special_tokens=True)
         # A response that was cut off (not ended) earns 1 only if it has stated its answer.
         rewards.append(reward(text, problem["answer"], truncated=not ended))
-    return Rollouts(ids, is_token, torch.tensor(rewards))
 
-
-# ---- advantages, log-probabilities and surrogate (Sec. 2) ----------------------------------------
+    # The padding moves behind the response, where no token attends to it: then no mask is needed.
+    padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
+    ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
+    is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
+    return Rollouts(ids, is_token, torch.tensor(rewards, device=lm.device))
 
 
 def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
@@ -180,13 +216,25 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
 
 
 def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
-    """(log π_θ of each response token [N], the state h that enters the LM head [N, H])."""
-    P = ids.shape[1] - is_token.shape[1]
-    states = lm.model(ids).last_hidden_state  # causal: no token attends to the padding after it
-    hidden = states[:, P - 1 : -1][is_token]  # [N, H]; the state at t - 1 predicts token t
-    token = ids[:, P:][is_token]  # [N]
-    logprobs = lm.lm_head(hidden).log_softmax(dim=-1)  # [N, V]
-    return logprobs.gather(1, token[:, None]).squeeze(1), hidden
+    """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
+    with bfloat16_on_gpu(lm):
+        states = lm.get_decoder()(ids, use_cache=False).last_hidden_state  # [b, L, H]
+    hidden = states[:, :-1][is_token[:, 1:]].float()  # [n, H]; the state at t - 1 predicts token t
+    head, token = lm.get_output_embeddings(), ids[is_token]  # [n]
+
+    def logprobs(hidden, token):  # [m, H], [m] -> [m]
+        return -cross_entropy(head(hidden), token, reduction="none")
+
+    # Some tokens at a time; the backward pass computes their logits [m, V] again.
+    m = max(1, LOGIT_BLOCK // lm.config.get_text_config().vocab_size)
+    blocks = zip(hidden.split(m), token.split(m), strict=True)
+    parts = [checkpoint(logprobs, *block, use_reentrant=False) for block in blocks]
+    return torch.cat(parts), hidden
+
+
+def bfloat16_on_gpu(lm) -> torch.autocast:
+    """Inside, a GPU computes in bfloat16. Weights stay in float32, and so do log-probabilities."""
+    return torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda")
 
 
 def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
@@ -195,9 +243,6 @@ def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
     surrogate = torch.min(ratio * A, ratio.clamp(1 - 0.2, 1 + 0.28) * A)
     # Dual clip, as in verl: for A < 0 never below -10 |A|, so no exploding ratio can dominate.
     return torch.where(A < 0, torch.max(surrogate, 10 * A), surrogate)
-
-
-# ---- DelTA's token weights (Sec. 3.2) ------------------------------------------------------------
 
 
 def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
@@ -243,19 +288,17 @@ def temperatures(margin, A) -> torch.Tensor:
     return torch.where(A > 0, gamma_pos, gamma_neg).clamp(min=1e-6)
 
 
-# ---- common random numbers -----------------------------------------------------------------------
-# Methods are compared on the same draws: the uniform number behind a token is fixed by (seed, step,
-# problem, sample, position). train.py has the same numbers.
+def fixed_draws(keys: list[tuple], P: int, count: int):
+    """A logits processor for `generate`: token t is drawn by number t of a key's generator.
 
-
-def fixed_draws(keys: list[tuple], P: int):
-    """A logits processor for `generate`: token t is drawn by number t of a key's generator."""
-    draws = [np.random.default_rng(key).random(MAX_NEW_TOKENS) for key in keys]
-    draws = torch.from_numpy(np.stack(draws))  # [B, MAX_NEW_TOKENS]
+    So methods are compared on the same draws, fixed by (seed, step, problem, sample, position).
+    """
+    draws = np.stack([np.random.default_rng(key).random(count) for key in keys])  # [B, count]
 
     def only_the_drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Logits [B, V] that leave `generate` no choice: 0 for the drawn token, else -inf."""
-        token = inverse_cdf(logits, draws[:, ids.shape[1] - P])
+        u = torch.from_numpy(draws[:, ids.shape[1] - P]).to(logits.device)  # [B]
+        token = inverse_cdf(logits, u)
         return torch.full_like(logits, -torch.inf).scatter(1, token[:, None], 0.0)
 
     return only_the_drawn
@@ -267,15 +310,17 @@ def inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(F, u[:, None] * F[:, -1:], right=True).squeeze(1)
 
 
-# ---- printing ------------------------------------------------------------------------------------
-
-
-def print_accuracy(lm, tokenizer, problems: list[dict], seed: int) -> None:
+def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
     """Print the mean reward of one sampled and of one greedy response to each problem."""
-    every = range(len(problems))
-    sampled = sample(lm, tokenizer, problems, every, 1, seed).rewards.mean()
-    greedy = sample(lm, tokenizer, problems, every, 1, seed, greedy=True).rewards.mean()
-    print(f"accuracy {sampled:.3f}, greedy {greedy:.3f}", flush=True)
+    one = cfg._replace(group_size=1)
+    size = cfg.prompts * cfg.group_size  # responses at once: as many as in a step
+    sampled = greedy = 0.0
+    for first in range(0, len(problems), size):
+        chosen = range(first, min(first + size, len(problems)))
+        sampled += sample(lm, tokenizer, problems, chosen, one).rewards.sum().item()
+        greedy += sample(lm, tokenizer, problems, chosen, one, greedy=True).rewards.sum().item()
+    if problems:
+        print(f"accuracy {sampled / len(problems):.3f}, greedy {greedy / len(problems):.3f}")
 
 
 def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
@@ -283,12 +328,113 @@ def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     length = rollouts.is_token.sum(dim=1)  # [B]
     first = length.cumsum(dim=0) - length  # [B] the index of each first token among the N
     i = advantage[first].abs().argmax()
-    P = rollouts.ids.shape[1] - rollouts.is_token.shape[1]
-    ids = rollouts.ids[i, P:][rollouts.is_token[i]]
+    ids = rollouts.ids[i][rollouts.is_token[i]]
     words = [word.strip() or "newline" for word in tokenizer.batch_decode(ids[:, None])]
     rho = weight[first[i] : first[i] + length[i]].tolist()
     text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
     print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first[i]]:.2f}: {text}", flush=True)
+
+
+def parse_flags(argv: list[str] | None) -> Settings:
+    """The settings, with what is on the command line. A mistake ends in one line."""
+    given = vars(parser.parse_args(argv))
+    cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
+    mistakes = {
+        "--method is delta or dapo: for others see train.py": cfg.method not in ("delta", "dapo"),
+        "--K does nothing with --method dapo": cfg.method == "dapo" and "K" in given,
+        "--model and --data need each other": bool(cfg.model) != bool(cfg.data),
+        "--eval-data needs --model": cfg.eval_data and not cfg.model,
+        "--template has no {problem}": cfg.template and "{problem}" not in cfg.template,
+        "--group-size must be at least 2": cfg.group_size < 2,
+        f"--save {cfg.save} exists": cfg.save and Path(cfg.save).exists(),
+    }
+    for message, is_made in mistakes.items():
+        if is_made:
+            parser.error(message)
+    return cfg._replace(template=cfg.template.replace("\\n", "\n"))  # \n as typed in a shell
+
+
+def load(cfg: Settings) -> tuple:
+    """(model, tokenizer, problems, held-out problems)."""
+    if not cfg.model:
+        lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # its likeliest a * b is wrong
+        problems = toy.problems(8192, seed=2 * cfg.seed)
+        return lm, tokenizer, problems, toy.problems(512, seed=1)  # training has even seeds
+
+    problems = read(cfg.data)
+    held_out = read(cfg.eval_data) if cfg.eval_data else []
+    tokenizer = AutoTokenizer.from_pretrained(cfg.model)
+    lm = AutoModelForCausalLM.from_pretrained(cfg.model, dtype=torch.float32)
+    if not cfg.template and not tokenizer.chat_template:
+        parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
+
+    # A response ends with one of these tokens. Nothing else of the generation config is kept: a
+    # repetition penalty, for example, would change π.
+    ends = lm.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    if tokenizer.chat_template:  # the token that closes a turn
+        turn = tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
+        turn = tokenizer(turn, add_special_tokens=False).input_ids
+        ends.add([x for x in turn if x in tokenizer.added_tokens_decoder][-1])
+    lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    check(lm, tokenizer, problems + held_out, cfg)
+    return lm.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, problems, held_out
+
+
+def read(path: str) -> list[dict]:
+    """The problems in a .jsonl file."""
+    problems = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    for i, problem in enumerate(problems):
+        if not problem.get("problem") or not problem.get("answer"):
+            parser.error(
+                f"{path}, line {i + 1}: no problem or no answer; train.py reads other data"
+            )
+    return problems
+
+
+def encode(tokenizer, problems: list[str], template: str) -> BatchEncoding:
+    """input_ids and attention_mask [B, P] of prompts, padded on the left."""
+    prompts = [template.replace("{problem}", problem) for problem in problems]
+    if not template:
+        chats = [[{"role": "user", "content": problem + BOXED}] for problem in problems]
+        prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+    return tokenizer(
+        prompts,
+        add_special_tokens=bool(template),  # a chat template has its own
+        return_token_type_ids=False,
+        padding=True,
+        padding_side="left",
+        return_tensors="pt",
+    )
+
+
+@torch.no_grad()
+def check(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
+    """Refuse a model that differs from its own forward pass, without padding and cache."""
+    mask = encode(tokenizer, [x["problem"] for x in problems], cfg.template).attention_mask
+    length = mask.sum(dim=1)  # of each prompt
+    longest = int(length.max()) + cfg.max_new_tokens
+    limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None) or longest
+    if longest > limit:
+        parser.error(f"{longest} tokens exceed the model's {limit}: --max-new-tokens, or train.py")
+
+    chosen = [int(length.argmin()), int(length.argmax())]
+    keys = [(cfg.seed, 0, i, j) for i in chosen for j in range(2)]
+    few = cfg._replace(group_size=2, max_new_tokens=16)
+    rollouts = sample(lm, tokenizer, problems, chosen, few)
+    for key, ids, is_token in zip(keys, rollouts.ids, rollouts.is_token, strict=True):
+        end = is_token.nonzero().max() + 1
+        logits = lm(ids[None, :end]).logits[0, :-1][is_token[1:end]]  # [n, V]
+        token = ids[is_token]  # [n]
+        own = -cross_entropy(logits, token, reduction="none")
+        logprob, _ = token_outputs(lm, ids[None], is_token[None])
+        draws = torch.from_numpy(np.random.default_rng(key).random(len(token)))
+        if (logprob - own).abs().mean() > 1e-4 or (inverse_cdf(logits, draws) != token).any():
+            parser.error(
+                f"--model {cfg.model} differs from its own forward pass: its head has a scale or a "
+                "soft cap, or it takes no padding. Use train.py"
+            )
 
 
 if __name__ == "__main__":
