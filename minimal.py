@@ -1,27 +1,26 @@
 """DelTA in one file: trains the toy, or any Hugging Face model, on one device.
 
-    $ python minimal.py                 # the toy: two minutes on a CPU; --method dapo, --K 0
+    $ python minimal.py           # the toy, in two minutes on a CPU; --method dapo, --K 0, --seed 1
     accuracy 0.305, greedy 0.182
     step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
                    |r-1| 0.00152  length 40  weight+ 1.16  weight- 0.982
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
     $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
-A line of the data is {"problem": ..., "answer": ...}. The toy's problems are chains such as 7*6+1-4,
-worked from left to right, mod 10. A step samples G responses to each of some problems and rewards
-the right ones with 1. A response's advantage A compares its reward with those of the others to its
-problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
-gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
-where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
-of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times. In the
-response above, the unsure result `0` has a larger weight than `So` and the copied words.
+A line of the data is {"problem": ..., "answer": ...}. The toy's problems are chains such as
+7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems, and
+rewards the right ones with 1. A response's advantage A compares its reward with the other rewards
+of its problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0.
+DAPO gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8
+(also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the
+centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
 
-train.py makes the same steps, up to rounding, for one pass over the problems
-(tests/test_minimal.py). It adds many GPUs, checkpoints, and other methods and data.
+train.py makes the same steps up to rounding, for one pass over the problems
+(tests/test_minimal.py). It adds many GPUs, checkpoints, other methods and data.
 
-Shapes, with the toy's sizes: B 128 responses, L at most 77 tokens of a prompt and its response,
-N about 5,120 response tokens (packed: a row per token, no padding), n of them in a pass of the
-model, H 64 hidden units, V 30 words.
+Shapes, with the toy's sizes: B 128 responses, P 13 tokens of a prompt, T at most 64 of a response,
+L = P + T, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
+pass of the model, H 64 hidden units, V 30 words.
 """
 
 import argparse
@@ -32,8 +31,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, AutoTokenizer, BatchEncoding, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import toy
 from verify import reward
@@ -43,6 +43,7 @@ MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
 LOGIT_BLOCK = 2**26  # logits that exist at once
 SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
+PADDED = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -111,48 +112,37 @@ class Rollouts(NamedTuple):
 def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
     ids, is_token, rewards = rollouts
-    B, length = len(ids), is_token.sum(dim=1)  # [B]
-    first = [0, *length.cumsum(dim=0).tolist()]  # where a response begins among the N tokens
+    length = is_token.sum(dim=1)  # [B]
     advantage = group_advantages(rewards, cfg.group_size)  # [B]
     advantage = advantage.repeat_interleave(length)  # [N], the same for all tokens of a response
 
     # One pass at θ_old. The weights ρ come from it and stay fixed during the updates.
     with torch.no_grad():
-        parts = zip(ids.split(cfg.micro_batch), is_token.split(cfg.micro_batch), strict=True)
-        logprobs, states = zip(*[token_outputs(lm, *part) for part in parts], strict=True)
-        old_logprob, hidden = torch.cat(logprobs), torch.cat(states)  # [N], [N, H]
+        old_logprob, hidden = token_outputs(lm, ids, is_token, cfg.micro_batch)  # [N], [N, H]
         weight = token_weights(cfg.method, hidden, old_logprob, advantage, cfg.K)  # ρ [N]
 
     # One update per mini-batch of responses.
+    mini_batch = torch.arange(len(ids), device=ids.device) // (cfg.mini_batch * cfg.group_size)
+    mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N] its number: 0, 1, ...
     losses, norms, away = [], [], 0.0
-    size = cfg.mini_batch * cfg.group_size  # its responses
-    for start in range(0, B, size):
-        losses.append(0.0)
-        end = min(start + size, B)
-        count = first[end] - first[start]  # its tokens
-        if not advantage[first[start] : first[end]].any():
+    for k in range(int(mini_batch.max()) + 1):
+        responses = mini_batch == k  # [B]
+        tokens = mini_batch_of_token == k  # [N], of which n are True
+        if not advantage[tokens].any():
+            losses.append(0.0)
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
-        # J = Σ ρ min(r A, clip(r) A) / count (Eq. 8), a micro-batch of n tokens at a time. Tokens
-        # with A = 0 count too.
-        away = 0.0
-        for i in range(start, end, cfg.micro_batch):
-            j = min(i + cfg.micro_batch, end)
-            own = slice(first[i], first[j])  # its tokens
-            logprob, _ = token_outputs(lm, ids[i:j], is_token[i:j])  # [n]
-            surrogate = clipped_surrogate(logprob, old_logprob[own], advantage[own])
-            objective = (weight[own] * surrogate).sum() / count
-            (-objective).backward()
-            losses[-1] -= objective.item()
-            away += (logprob - old_logprob[own]).expm1().abs().sum().item() / count
-
-        # error_if_nonfinite: a gradient of NaN or infinity would destroy the model.
-        norm = torch.nn.utils.clip_grad_norm_(
-            lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True
-        )
+        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8). Tokens with A = 0 count in n.
+        logprob, _ = token_outputs(lm, ids[responses], is_token[responses], cfg.micro_batch)  # [n]
+        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
+        objective = (weight[tokens] * surrogate).sum() / len(surrogate)
+        (-objective).backward()
+        norm = clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True)
         optimizer.step()
         optimizer.zero_grad()
+        losses.append(-objective.item())
         norms.append(norm.item())
+        away = (logprob - old_logprob[tokens]).expm1().abs().mean().item()  # mean |r - 1|
 
     metrics = {
         "reward": rewards.mean().item(),
@@ -160,7 +150,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         "loss": sum(losses) / len(losses),  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
-        "|r-1|": away,  # its mean in the last update
+        "|r-1|": away,  # in the last update
         "length": length.float().mean().item(),
     }
     for name, side in (("weight+", advantage > 0), ("weight-", advantage < 0)):
@@ -172,15 +162,16 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
 def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False) -> Rollouts:
     """G responses o ~ π to each problem in `chosen`, and their rewards."""
     repeated = [problems[i] for i in chosen for _ in range(cfg.group_size)]  # B, one per response
-    prompts = encode(tokenizer, [x["problem"] for x in repeated], cfg.template).to(lm.device)
+    prompts = encode(tokenizer, repeated, cfg.template).to(lm.device)
     P = prompts.input_ids.shape[1]  # their padding is on the left: responses begin at column P
 
     # Fixed draws instead of do_sample=True: all methods meet the same ones.
     keys = [(cfg.seed, step, i, j) for i in chosen for j in range(cfg.group_size)]
     processors = [] if greedy else [fixed_draws(keys, P, cfg.max_new_tokens)]
-    with bfloat16_on_gpu(lm):
+    with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
         ids = lm.generate(
-            **prompts,  # ids and mask, [B, P] each
+            prompts.input_ids,  # [B, P]
+            attention_mask=prompts.attention_mask,  # [B, P]
             logits_processor=processors,  # without one: the likeliest token
             max_new_tokens=cfg.max_new_tokens,
         )  # [B, L]
@@ -215,26 +206,33 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
     return advantages.masked_fill(all_equal, 0.0).flatten()  # exactly 0, despite rounding
 
 
-def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
+def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 32) -> tuple:
     """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
-    with bfloat16_on_gpu(lm):
+    # micro_batch responses at a time. Memory holds the layers' results for these only, since
+    # `checkpoint` computes them again in the backward pass.
+    parts = zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True)
+    outputs = [checkpoint(micro_batch_outputs, lm, *part, use_reentrant=False) for part in parts]
+    logprobs, states = zip(*outputs, strict=True)
+    return torch.cat(logprobs), torch.cat(states)
+
+
+def micro_batch_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
+    """token_outputs of a micro-batch: ids and is_token [b, L]."""
+    with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
         states = lm.get_decoder()(ids, use_cache=False).last_hidden_state  # [b, L, H]
     hidden = states[:, :-1][is_token[:, 1:]].float()  # [n, H]; the state at t - 1 predicts token t
-    head, token = lm.get_output_embeddings(), ids[is_token]  # [n]
-
-    def logprobs(hidden, token):  # [m, H], [m] -> [m]
-        return -cross_entropy(head(hidden), token, reduction="none")
-
-    # Some tokens at a time; the backward pass computes their logits [m, V] again.
-    m = max(1, LOGIT_BLOCK // lm.config.get_text_config().vocab_size)
-    blocks = zip(hidden.split(m), token.split(m), strict=True)
-    parts = [checkpoint(logprobs, *block, use_reentrant=False) for block in blocks]
+    token = ids[is_token]  # [n]
+    # Blocks of tokens, so that few logits [m, V] exist at once.
+    size = max(1, LOGIT_BLOCK // lm.config.get_text_config().vocab_size)
+    blocks = zip(hidden.split(size), token.split(size), strict=True)
+    parts = [checkpoint(head_logprob, lm, *block, use_reentrant=False) for block in blocks]
     return torch.cat(parts), hidden
 
 
-def bfloat16_on_gpu(lm) -> torch.autocast:
-    """Inside, a GPU computes in bfloat16. Weights stay in float32, and so do log-probabilities."""
-    return torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda")
+def head_logprob(lm, hidden: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """log π_θ of m tokens, in float32: hidden [m, H], token [m] -> [m]."""
+    logits = lm.get_output_embeddings()(hidden)  # [m, V]
+    return -cross_entropy(logits, token, reduction="none")
 
 
 def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
@@ -342,8 +340,7 @@ def parse_flags(argv: list[str] | None) -> Settings:
     mistakes = {
         "--method is delta or dapo: for others see train.py": cfg.method not in ("delta", "dapo"),
         "--K does nothing with --method dapo": cfg.method == "dapo" and "K" in given,
-        "--model and --data need each other": bool(cfg.model) != bool(cfg.data),
-        "--eval-data needs --model": cfg.eval_data and not cfg.model,
+        "--model and --data need each other": bool(cfg.model) != bool(cfg.data or cfg.eval_data),
         "--template has no {problem}": cfg.template and "{problem}" not in cfg.template,
         "--group-size must be at least 2": cfg.group_size < 2,
         f"--save {cfg.save} exists": cfg.save and Path(cfg.save).exists(),
@@ -358,66 +355,61 @@ def load(cfg: Settings) -> tuple:
     """(model, tokenizer, problems, held-out problems)."""
     if not cfg.model:
         lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # its likeliest a * b is wrong
-        problems = toy.problems(8192, seed=2 * cfg.seed)
-        return lm, tokenizer, problems, toy.problems(512, seed=1)  # training has even seeds
+        held_out = toy.problems(512, seed=1)  # the seeds of training are even
+        return lm, tokenizer, toy.problems(8192, seed=2 * cfg.seed), held_out
 
     problems = read(cfg.data)
     held_out = read(cfg.eval_data) if cfg.eval_data else []
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     lm = AutoModelForCausalLM.from_pretrained(cfg.model, dtype=torch.float32)
-    if not cfg.template and not tokenizer.chat_template:
-        parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
-
-    # A response ends with one of these tokens. Nothing else of the generation config is kept: a
-    # repetition penalty, for example, would change π.
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    if tokenizer.chat_template:  # the token that closes a turn
-        turn = tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
-        turn = tokenizer(turn, add_special_tokens=False).input_ids
-        ends.add([x for x in turn if x in tokenizer.added_tokens_decoder][-1])
+    if tokenizer.chat_template:
+        user = [{"role": "user", "content": BOXED}]
+        behind = tokenizer.apply_chat_template(user, tokenize=False).partition(BOXED)[2]
+        behind = tokenizer(behind, add_special_tokens=False).input_ids
+        ends.update([x for x in behind if x in tokenizer.added_tokens_decoder][:1])  # of a turn
+    elif not cfg.template:
+        parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
+
+    # Nothing else is kept of the generation config: a repetition penalty would change π.
     lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     check(lm, tokenizer, problems + held_out, cfg)
-    return lm.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, problems, held_out
+    lm.to("cuda" if torch.cuda.is_available() else "cpu")
+    return lm, tokenizer, problems, held_out
 
 
 def read(path: str) -> list[dict]:
     """The problems in a .jsonl file."""
     problems = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    for i, problem in enumerate(problems):
-        if not problem.get("problem") or not problem.get("answer"):
+    for i, x in enumerate(problems):
+        if not isinstance(x.get("problem"), str) or x.get("answer") in (None, ""):
             parser.error(
-                f"{path}, line {i + 1}: no problem or no answer; train.py reads other data"
+                f"{path}, line {i + 1}: no problem or answer; train.py reads other columns"
             )
     return problems
 
 
-def encode(tokenizer, problems: list[str], template: str) -> BatchEncoding:
-    """input_ids and attention_mask [B, P] of prompts, padded on the left."""
-    prompts = [template.replace("{problem}", problem) for problem in problems]
-    if not template:
-        chats = [[{"role": "user", "content": problem + BOXED}] for problem in problems]
+def encode(tokenizer, problems: list[dict], template: str):
+    """input_ids and attention_mask [B, P] of the prompts, padded on the left."""
+    if template:
+        prompts = [template.replace("{problem}", x["problem"]) for x in problems]
+    else:
+        chats = [[{"role": "user", "content": x["problem"] + BOXED}] for x in problems]
         prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
-    return tokenizer(
-        prompts,
-        add_special_tokens=bool(template),  # a chat template has its own
-        return_token_type_ids=False,
-        padding=True,
-        padding_side="left",
-        return_tensors="pt",
-    )
+    start = bool(template)  # a chat template has its own start token
+    return tokenizer(prompts, add_special_tokens=start, **PADDED)
 
 
 @torch.no_grad()
 def check(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
-    """Refuse a model that differs from its own forward pass, without padding and cache."""
-    mask = encode(tokenizer, [x["problem"] for x in problems], cfg.template).attention_mask
-    length = mask.sum(dim=1)  # of each prompt
+    """Refuse prompts that are too long, and a model that is not its own forward pass here."""
+    length = encode(tokenizer, problems, cfg.template).attention_mask.sum(dim=1)  # of each prompt
     longest = int(length.max()) + cfg.max_new_tokens
     limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None) or longest
     if longest > limit:
-        parser.error(f"{longest} tokens exceed the model's {limit}: --max-new-tokens, or train.py")
+        parser.error(f"{longest} tokens exceed the model's {limit}: train.py drops long prompts")
 
     chosen = [int(length.argmin()), int(length.argmax())]
     keys = [(cfg.seed, 0, i, j) for i in chosen for j in range(2)]
