@@ -362,12 +362,15 @@ def load(cfg: Settings) -> tuple:
     held_out = read(cfg.eval_data) if cfg.eval_data else []
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    lm = AutoModelForCausalLM.from_pretrained(cfg.model, dtype=torch.float32)
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    lm, info = AutoModelForCausalLM.from_pretrained(cfg.model, **how)
+    if info["missing_keys"]:  # they would be random
+        parser.error(f"--model {cfg.model} has no {min(info['missing_keys'])}: see train.py")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     if tokenizer.chat_template:
-        user = [{"role": "user", "content": BOXED}]
-        behind = tokenizer.apply_chat_template(user, tokenize=False).partition(BOXED)[2]
+        chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
+        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2]
         behind = tokenizer(behind, add_special_tokens=False).input_ids
         ends.update([x for x in behind if x in tokenizer.added_tokens_decoder][:1])  # of a turn
     elif not cfg.template:
