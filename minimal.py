@@ -193,7 +193,7 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
     ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
     is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
-    return Rollouts(ids, is_token, torch.tensor(rewards, device=lm.device))
+    return Rollouts(ids, is_token, torch.tensor(rewards, dtype=torch.float32, device=lm.device))
 
 
 def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
@@ -344,6 +344,8 @@ def load(cfg: Settings) -> tuple:
 
     problems = read(cfg.data)
     held_out = read(cfg.eval_data) if cfg.eval_data else []
+    if len(problems) < cfg.prompts:  # a problem would come twice, with the same responses
+        parser.error(f"{cfg.data} has {len(problems)} problems, fewer than --prompts")
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     how = {"dtype": torch.float32, "output_loading_info": True}

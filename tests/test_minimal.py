@@ -147,6 +147,7 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         ("--model MODEL --data OTHER --template {problem}", "line 1"),
         ("--model MODEL --data DATA --template {problem} --max-new-tokens 999", "train.py"),
         ("--model MODEL --data DATA --template {problem} --save MODEL", "exists"),
+        ("--model MODEL --data DATA --template {problem} --prompts 19", "fewer than --prompts"),
         ("--group-size 1", "--group-size"),
         ("--prompts x", "--prompts"),
     ],
