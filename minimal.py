@@ -65,10 +65,6 @@ class Settings(NamedTuple):
 
 
 FOR_MODELS = {"template": "", "max_new_tokens": 512, "lr": 1e-6}  # defaults with --model
-parser = argparse.ArgumentParser("minimal.py", argparse.SUPPRESS, __doc__.splitlines()[0])
-for name, default in Settings._field_defaults.items():
-    flag = "--" + name.replace("_", "-")
-    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS)
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -164,7 +160,7 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     prompts = encode(tokenizer, repeated, cfg.template).to(lm.device)
     P = prompts.input_ids.shape[1]  # their padding is on the left: responses begin at column P
 
-    # Draws are fixed by (seed, step, problem, sample), so all methods meet the same ones.
+    # Fixed draws instead of do_sample=True: all methods meet the same ones.
     keys = [(cfg.seed, step, i, j) for i in chosen for j in range(cfg.group_size)]
     processors = [] if greedy else [fixed_draws(keys, P, cfg.max_new_tokens)]
     with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
@@ -181,8 +177,8 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
-    # R_i is 1 if the answer is right, else 0 (App. I). A reward of your own, a number for the text
-    # and the problem (its line of --data), goes in place of `reward`.
+    # R_i: 1 if the answer is right, else 0 (App. I). Put a reward of your own in place of `reward`:
+    # any function from the text and the problem, with all columns of its line, to a number.
     rewards = []
     for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
         text = tokenizer.decode(row[own], skip_special_tokens=True)
@@ -317,8 +313,16 @@ def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     print(f"reward {rollouts.rewards[i]:.0f}, A {A[i]:.2f}: {text}", flush=True)
 
 
+# ---- flags, problems and models: what follows is no part of the algorithm ------------------------
+
+parser = argparse.ArgumentParser(prog="minimal.py", usage=argparse.SUPPRESS)  # errors are one line
+for name, default in Settings._field_defaults.items():
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS, help=f"{default!r}")
+
+
 def parse_flags(argv: list[str] | None) -> Settings:
-    """The settings, with what is on the command line. A mistake ends in one line."""
+    """The settings, with the flags on the command line. A mistake ends in one line."""
     given = vars(parser.parse_args(argv))
     cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
     mistakes = {
@@ -358,11 +362,12 @@ def load(cfg: Settings) -> tuple:
         chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
         behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2]
         behind = tokenizer(behind, add_special_tokens=False).input_ids
-        ends.update([x for x in behind if x in tokenizer.added_tokens_decoder][:1])  # of a turn
+        special = [token for token in behind if token in tokenizer.added_tokens_decoder]
+        ends.update(special[:1])  # it closes the assistant's turn
     elif not cfg.template:
         parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
 
-    # Nothing else is kept of the generation config: a repetition penalty would change π.
+    # Of the generation config only the end tokens stay: a repetition penalty would change π.
     lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
     longest = encode(tokenizer, problems + held_out, cfg.template).input_ids.shape[1]
     limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
