@@ -126,6 +126,8 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         return
     lm, tokenizer, problems, _ = minimal.load(cfg)
     rollouts = minimal.sample(lm, tokenizer, problems, range(0, 18, 3), cfg)
+    alone = minimal.sample(lm, tokenizer, problems, [0], cfg)  # the shortest: without padding
+    assert torch.equal(rollouts.ids[:8][rollouts.is_token[:8]], alone.ids[alone.is_token])
     logprob, _ = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token, micro_batch=7)
     published, expected = published_model(name, tmp_path), []
     for ids, is_token in zip(rollouts.ids, rollouts.is_token, strict=True):
