@@ -70,7 +70,10 @@ FOR_MODELS = {"template": "", "max_new_tokens": 512, "lr": 1e-6}  # defaults wit
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train, and print a line per step. Returns the metrics of each step."""
     cfg = parse_flags(argv)
-    lm, tokenizer, problems, held_out = load(cfg)
+    try:
+        lm, tokenizer, problems, held_out = load(cfg)
+    except OSError as error:  # a wrong name of a file or a model
+        parser.error(str(error).partition("\n")[0])
     optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
     generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed)
     order = torch.randperm(len(problems), generator=generator).tolist()
