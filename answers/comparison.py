@@ -28,6 +28,7 @@ OPTION = re.compile(  # "(C) 12", "C: 12"
     r"(?=[-\d.]|\\(?:frac|sqrt|pi))[^A-J]*$"
 )
 
+NONE = units.LISTED["none"].strip().split("\n")
 SUBJECTS = ("the", "this", "it", "there", "they")  # a sentence may begin with them
 # "3 and 1/4" is a list or a mixed number.
 MIXED = re.compile(
@@ -37,6 +38,8 @@ MIXED = re.compile(
 
 def is_equivalent(prediction: str, gold: str | float) -> bool:
     """Whether two answers are equal by the rules of verify.py. Never raises."""
+    if stands_for_none(str(gold)):
+        return False
     if is_option_of(prediction, str(gold)) or is_option_of(str(gold), prediction):
         return True
     prediction, gold = without_question(prediction), without_question(str(gold))
@@ -46,6 +49,12 @@ def is_equivalent(prediction: str, gold: str | float) -> bool:
         return True
     is_mixed = MIXED.search(prediction) or MIXED.search(gold)
     return bool(is_mixed) and same_answer(MIXED.sub(" ", prediction), MIXED.sub(" ", gold))
+
+
+def stands_for_none(gold: str) -> bool:
+    r"""Whether a gold only says that there is no answer: proof, \text{N/A}, "see solution"."""
+    bare = re.sub(r"\\(?:text|mathrm|boxed)\b|[{}$().]", "", gold)
+    return " ".join(bare.lower().split()) in NONE
 
 
 def is_option_of(letter: str, option: str) -> bool:
@@ -63,7 +72,10 @@ def without_question(answer: str) -> str:
 
 
 def earnable(gold: str | float) -> bool:
-    """Whether any answer can earn the reward for `gold`: not if `gold` restates a question."""
+    """Whether any answer can earn the reward for `gold`.
+
+    None can if `gold` restates a question, or stands for no answer: "proof", "N/A".
+    """
     return is_equivalent(str(gold), gold)
 
 

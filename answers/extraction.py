@@ -14,6 +14,7 @@ MAX_RESPONSE = 200_000  # characters, more than 30,000 tokens; a longer response
 MAX_BOXES = 8  # read from the last one backwards
 MAX_GAP = 60  # characters between two boxes of one answer
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
+NEAR = 5  # words before a value that may say that it is no result
 STATEMENT = 400  # characters of a statement
 
 # \boxed{42}, \fbox{42} and \framebox{42}; boxed{42} and \boxed 42 are typing errors of models.
@@ -57,9 +58,10 @@ VALUE = re.compile(rf"(?:(?<![^\s=])|(?<=: ))(?:{FORMULA}|({NUMBER}))(?=[\s,;:.)
 JOINED = re.compile(
     r"(?:[-−+*/×·÷^<>~≈→≠√(]|[<>!]=|\btimes|\\[a-zA-Z]+|\d|[\d$)](?:,|,? (?:and|or|to|of|out of)))"
     r"\s?(?:[a-zA-Z]\s?=\s?)?$"
+    r"|\b(?:at|for|with) \w{1,3} ?= ?$"
     r"|(?<![a-zA-Z\\])(?:\d[a-zA-Z](?![a-zA-Z\d])|[a-zA-Z]\s?[-+*/^²])[^=]{0,20}=\s?$"
 )
-WORDS = re.compile(r"(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")  # no signs of a formula
+WORDS = re.compile(r"(?! (?:more|less|fewer) than)(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")  # no signs of a formula
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
@@ -161,8 +163,9 @@ def final_value(text: str) -> str | None:
 
 def is_supposed(before: str) -> bool:
     """Whether a word before a value says that it is no result: "if it is 7", "at least 7"."""
-    words = units.words_of(before.lower().replace("n't", " not"))
-    return not units.WORDS["supposing"].isdisjoint(words)
+    clause = re.split("[,;:] ", before)[-1]
+    words = units.words_of(clause.lower().replace("n't", " not"))
+    return not units.WORDS["supposing"].isdisjoint(words[-NEAR:])
 
 
 def in_line(displayed: re.Match) -> str:
