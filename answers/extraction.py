@@ -61,7 +61,8 @@ JOINED = re.compile(
     r"|\b(?:at|for|with) \w{1,3} ?= ?$"
     r"|(?<![a-zA-Z\\])(?:\d[a-zA-Z](?![a-zA-Z\d])|[a-zA-Z]\s?[-+*/^²])[^=]{0,20}=\s?$"
 )
-WORDS = re.compile(r"(?! (?:more|less|fewer) than)(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")  # no signs of a formula
+# Words behind a value, without signs of a formula. "5 more than y" is no result.
+WORDS = re.compile(r"(?! (?:more|less|fewer) than)(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:

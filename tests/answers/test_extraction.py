@@ -10,7 +10,6 @@ from tables import boxed, rows
 
 from answers.extraction import MAX_BOXES, boxes, extract_answer
 from answers.thoughts import open_thought, without_thoughts
-from verify import reward
 
 FOLDER = ROOT / "answers"
 
