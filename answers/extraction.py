@@ -31,7 +31,7 @@ JOINERS = re.compile(
 )
 # A label before a box: "1. □ 2. □", "(a) □ (b) □", "Area: □. Perimeter: □."
 LABEL = re.compile(
-    r"(?:^|[\s.,;])\s*(?:[-•]|\(?\w[.)]|[*\s]*(?!(?i:step|total|.{0,20}answer)\b)\w[\w ]{0,20}:)"
+    r"(?:^|[\s.,;])\s*(?:[-•]|\(?\w[.)]|[*\s]*(?!(?i:step|total|final|.{0,20}answer)\b)\w[\w ]{0,20}:)"
     r"[\s*$]*$"
 )
 

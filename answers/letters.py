@@ -4,10 +4,11 @@ import re
 
 from . import units
 from .comparison import same_answer
-from .extraction import MAX_RESPONSE, TAIL, boxes
+from .extraction import MAX_BOXES, MAX_RESPONSE, TAIL, boxes
 from .thoughts import without_thoughts
 from .values import BUDGET
 
+SHARE = BUDGET // (8 * MAX_BOXES)  # of the operations of a comparison, for a box and an option
 LISTED = units.sections("letters.txt")
 
 
@@ -40,7 +41,7 @@ def letter_in_box(content: str, options: dict[str, str]) -> str | None:
     found = IN_BOX.match(content)
     if found:
         return found[1].upper()
-    held = [x for x, option in options.items() if same_answer(content, option, BUDGET // 32)]
+    held = [x for x, option in options.items() if same_answer(content, option, SHARE)]
     return held[0] if len(held) == 1 else None
 
 
