@@ -54,7 +54,7 @@ def extract_answer(response: str, truncated: bool = False) -> str | None:
         return final_value(answer) or answer
     if found and found[-1][2]:
         return boxed_answer(response, found)
-    return unboxed_answer(response[-TAIL:], truncated or bool(found))
+    return unboxed_answer(response[-TAIL:], truncated, has_empty_box=bool(found))
 
 
 def boxes(response: str) -> list[tuple[int, int, str]] | None:

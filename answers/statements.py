@@ -37,12 +37,15 @@ JOINED = re.compile(
 WORDS = re.compile(r"(?! (?:more|less|fewer) than)(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")
 
 
-def unboxed_answer(text: str, is_cut: bool) -> str | None:
-    """The last answer that the end of a response states, else its result unless it `is_cut`."""
+def unboxed_answer(text: str, truncated: bool, has_empty_box: bool) -> str | None:
+    """The last answer that the end of a response states, else the result of its last sentence.
+
+    The latter does not count if the response was cut off, or has an empty box.
+    """
     text = DISPLAYED.sub(in_line, TAG.sub(" ", BOLD.sub("", text)))
     if STATED.search(text):
-        return stated_answer(text, is_cut)
-    return None if is_cut else final_value(text)
+        return stated_answer(text, truncated)
+    return None if truncated or has_empty_box else final_value(text)
 
 
 def stated_answer(tail: str, truncated: bool) -> str | None:
