@@ -114,7 +114,7 @@ NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Lou
 def why_unearnable(gold: str) -> str:
     """Why no short answer can equal a gold answer; empty if one can."""
     if not earnable(gold):
-        return "restates a question or is too long"
+        return "restates a question, stands for none or is too long"
     if NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS:
         return "is a text of several sentences or many words"
     if re.match(r"\[\s*['\"]", gold):
