@@ -14,10 +14,10 @@ import ablations
 import extensions
 import methods
 from ablations import VARIANTS
+from infra.data_sets import SOURCES
 from infra.errors import UserError
 from infra.flags import Parser, flag, of_other_methods, spelled
 from infra.ranks import DTYPES
-from infra.tables import SOURCES
 from methods import DAPO_CLIP, Method
 from toy.by_name import SETS
 from toy.presets import TOYS

@@ -25,12 +25,12 @@ from trl.trainer.utils import add_fused_lm_head
 
 from batch import TokenBatch
 from config import METHODS, Config, check_flags, selected_method
+from infra.data_sets import cell_text
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flags_of_methods
 from infra.problems import short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
-from infra.tables import cell_text
 from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, checked_weights, dapo_surrogate
 from policy import TokenOutputs, kept_features, scaled_head

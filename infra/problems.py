@@ -1,7 +1,8 @@
 """Loads problems from the toy, a local file or the hub, and encodes their prompts.
 
 A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
-choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
+choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer. For a
+reward of one's own it also has "record", the whole record of the data set.
 """
 
 import re
@@ -11,10 +12,17 @@ from datetime import date
 from functools import partial
 
 from answers.extraction import boxed_answer, boxes
-from infra.choices import gpqa_problem, mmlu_problem, shown_letter
+from infra.choices import choice_reader, gpqa_problem, mmlu_problem, shown_letter
+from infra.data_sets import (
+    OPTIONS,
+    SOURCES,
+    Source,
+    cell_text,
+    option_columns,
+    read_table,
+)
 from infra.errors import UserError, first_line, one_line
 from infra.ranks import is_first_rank, on_first_rank
-from infra.tables import OPTIONS, SOURCES, Source, cell_text, read_table
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
 from programs.sandbox.client import start_sandbox
@@ -22,6 +30,10 @@ from toy.by_name import SETS, problem_set
 
 DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
 DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
+NO_ANSWER = re.compile(  # golds that stand for none, as in NuminaMath
+    r"(?i)(\\text\{)?(proof|proved|not ?found|no answer|not available|n/a|null|nan|unknown|tbd|"
+    r"see (the )?(solution|proof|explanation|above|below)|\?+|-+)\.?\}?"
+)
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -31,39 +43,61 @@ def load_problems(
     answer_column: str = "answer",
     seed: int = 0,
     flag: str = "--data",
+    whole: bool = False,
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
     Records without a text or an answer are dropped, as are repeated problems, of which the first
-    counts; the first rank prints how many, and whether repeats have other answers. Raises
-    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
-    that does not end with the user's message, or no remaining problem.
+    counts; the first rank prints how many, whether repeats have other answers, and which columns
+    are not used. whole: for a reward of one's own, which reads the record; then no answer is
+    needed. Raises UserError, which names `flag`, for an unreadable set, a missing column, an
+    invalid cell, a chat that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
 
     own = Source(name, problem_column, answer_column)  # of a local file, only the columns matter
-    source = SOURCES.get(name, own)
-    records = read_table(name, source, flag)
-    read = reader_of(records, source, f"{flag} {name}")
+    source = replace(SOURCES.get(name, own), whole=whole)
+    records, columns = read_table(name, source, flag)
+    where = f"{flag} {name}"
+    read, used = reader_of(records, columns, source, where)
 
     problems = {}  # by text; of several with the same text, the first that has an answer
     disputed = []  # texts of repeats with another answer
+    placeholders = []  # golds that stand for none
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
         except ValueError as error:
-            raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
-        if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
-            disputed.append(problem["problem"])
-    if len(problems) < len(records) and is_first_rank():
-        dropped = f"{len(records) - len(problems)} of {len(records)} records dropped"
-        print(f"{name}: {dropped}: repeated, or without a text or an answer")
-    if disputed and is_first_rank():
-        other = "repeat a problem with another answer, which is not used; the first"
-        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
+            raise UserError(f"{where}, record {index + 1}, {first_line(error)}") from error
+        if whole:
+            problem["record"] = record
+        elif NO_ANSWER.fullmatch(problem.get("answer", "")):
+            placeholders.append(problem["answer"])
+            continue
+        if problem["problem"] and (whole or all(problem.values())):
+            first = problems.setdefault(problem["problem"], problem)
+            if first | {"record": None} != problem | {"record": None}:
+                disputed.append(problem["problem"])
+
+    if is_first_rank():
+        unused = [column for column in columns if column not in used]
+        if unused and name not in SOURCES:
+            print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
+        if placeholders:
+            print(
+                f"{name}: {len(placeholders)} of {len(records)} gold answers can never be earned: "
+                f"they stand for none, as {placeholders[0]!r}; they are dropped"
+            )
+        dropped = len(records) - len(problems) - len(placeholders)
+        if dropped:
+            why = "repeated, or without a text or an answer"
+            print(f"{name}: {dropped} of {len(records)} records dropped: {why}")
+        if disputed:
+            other = "repeat a problem with another answer, which is not used; the first"
+            print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
-        raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
+        raise UserError(f"{where} holds no problem with an answer: see --answer-column")
     return list(problems.values())
 
 
@@ -93,18 +127,20 @@ def prepare_sandbox(problems: list[dict]) -> None:
 # ---- records -------------------------------------------------------------------------------------
 
 
-def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
-    """The function of a record and its index that returns a problem.
+def reader_of(
+    records: list[dict], columns: list[str], source: Source, where: str
+) -> tuple[Callable[[dict, int], dict], list[str]]:
+    """(the function of a record and its index that returns a problem, the columns it uses).
 
     It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
     Raises UserError if the records have none of these, or options in a column that is not read.
     """
-    columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
-    missing = [name for name in (source.problem_column, answer) if name not in columns]
+    needed = [source.problem_column] if source.whole else [source.problem_column, answer]
+    missing = [name for name in needed if name not in columns]
     for layout, read in (*KNOWN, *LAYOUTS):
-        if missing and columns.keys() >= set(layout):
-            return read
+        if missing and {*columns} >= {*layout}:
+            return read, [*layout]
     if missing == ["problem"] and "question" in columns:
         source, missing = replace(source, problem_column="question"), []
     if missing:
@@ -112,12 +148,20 @@ def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict
             f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
             "--answer-column"
         )
-    for column in columns.keys() & OPTIONS:
+    for column in {*columns} & {*OPTIONS}:
         raise UserError(
             f"{where}: the model would not see the options in column {column}: write them into "
             "the problems, and drop the column"
         )
-    return partial(read_record, source)
+    read, used = partial(read_record, source), [source.problem_column, answer]
+    options = option_columns(columns)
+    if not options:
+        return read, used
+    try:
+        read_choice = choice_reader(records, options, read)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+    return read_choice, used if read_choice is read else [*used, *options]
 
 
 def read_record(source: Source, record: dict, index: int) -> dict:
@@ -135,10 +179,15 @@ def read_record(source: Source, record: dict, index: int) -> dict:
             )
         cell = "\n".join(message["content"] for message in cell)
     problem = {"problem": cell_text(cell, source.problem_column), **chat}
+    if "<image>" in problem["problem"]:
+        raise ValueError("has an <image>, which the model would not see: drop such problems")
 
     tests = record.get("tests")
     if tests is None:
-        answer = short_answer(cell_text(record.get(source.answer_column), source.answer_column))
+        answer = record.get(source.answer_column)
+        if source.whole and not isinstance(answer, str):
+            return problem | {"answer": answer}  # as it is: a reward of one's own reads it
+        answer = short_answer(cell_text(answer, source.answer_column))
         letter = shown_letter(answer, problem["problem"])
         return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
     return problem | {"tests": checked_tests(tests, "column tests")}

@@ -7,10 +7,10 @@ problem, so a response belongs to its problem whatever becomes of the data set.
 from pathlib import Path
 from typing import NamedTuple
 
+from infra.data_sets import FILES
 from infra.errors import UserError
 from infra.folder import read_lines, write_json, write_lines
 from infra.problems import load_problems
-from infra.tables import FILES
 
 
 def load_benchmarks(cfg) -> dict[str, list[dict]]:

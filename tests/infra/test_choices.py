@@ -137,3 +137,66 @@ def test_a_letter_of_shown_options_is_graded_as_a_letter(gold, options, loaded):
 )
 def test_other_golds_are_values(gold, text):
     assert shown_letter(gold, text) == ""
+
+
+# ---- options in columns of their own -------------------------------------------------------------
+
+WORDS = ["u", "v", "w", "x"]
+
+
+def in_columns(names, golds, words=WORDS):
+    """A record for each gold, with a word in each of these columns."""
+    return [
+        {"question": f"q{i}", **dict(zip(names, words, strict=True)), "answer": gold}
+        for i, gold in enumerate(golds)
+    ]
+
+
+SHOWN_IN_COLUMNS = [  # columns, golds, the letters that these stand for
+    ("ABCD", "BCA", "BCA"),
+    ("abcd", "bca", "BCA"),
+    ("ABCD", [3, 4, 1], "CDA"),  # KMMLU
+    ("ABCD", ["(B)", "C.", "a"], "BCA"),
+    (["option_a", "option_b", "option_c", "option_d"], "CDA", "CDA"),
+    (["Option A", "Option B", "Option C", "Option D"], "wxu", "CDA"),  # the option's text
+    (["opa", "opb", "opc", "opd"], [2, 0, 3], "CAD"),  # MedMCQA
+    (["option1", "option2", "option3", "option4"], ["2", "3", "1"], "BCA"),  # WinoGrande
+    (["ending0", "ending1", "ending2", "ending3"], ["2", "3", "1"], "CDB"),
+]
+
+
+@pytest.mark.parametrize("names, golds, letters", SHOWN_IN_COLUMNS)
+def test_options_in_columns_of_their_own_are_shown(names, golds, letters, loaded):
+    problems = loaded(in_columns(names, golds))
+    assert "".join(each["answer"] for each in problems) == letters
+    shown = "\n(A) u\n(B) v\n(C) w\n(D) x\nAnswer with the letter."
+    assert [each["problem"] for each in problems] == [f"q{i}{shown}" for i in range(3)]
+    assert all(each["choice"] for each in problems)
+
+
+def test_a_record_may_have_fewer_options_or_show_them_itself(loaded):
+    records = in_columns("ABCD", "BA", ["u", "v", "w", None])
+    records[1] |= {"question": "q (A) u (B) v (C) w", "D": "x"}
+    first, second = loaded(records)
+    assert first["problem"].endswith("(C) w\nAnswer with the letter.")
+    assert second == {"problem": "q (A) u (B) v (C) w", "answer": "A", "choice": True}
+
+
+@pytest.mark.parametrize(
+    "names, golds, said",
+    [
+        ("ABCD", [1, 2, 3], "may count the options A, B, C, D from 0 or 1: write letters"),
+        ("ABCD", [0, 4, 1], "not all answers are letters, numbers or texts of the options A, B"),
+        (["option_a", "option_b", "option_c", "option_d"], "ABF", "not all answers are letters"),
+    ],
+)
+def test_golds_that_name_no_option_for_sure_are_refused(names, golds, said, loaded):
+    with pytest.raises(UserError, match=said):
+        loaded(in_columns(names, golds))
+
+
+@pytest.mark.parametrize("a, b, gold", [(4, 2, 2), ("4", "2", "2"), (3, 4, 7)])
+def test_numbers_of_the_problem_are_no_options(a, b, gold, loaded, capsys):
+    (problem,) = loaded([{"problem": "?", "a": a, "b": b, "answer": gold}])
+    assert problem == {"problem": "?", "answer": str(gold)}
+    assert "the model does not see a, b\n" in capsys.readouterr().out
