@@ -51,7 +51,7 @@ class Config:
     prompts: int = flag(128, "prompts per step", low=1, high=10**5)
     group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
-    temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
+    temperature: float = flag(1.0, "for sampling and log-probabilities", low=0.001)
     overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
 
     # Updates
@@ -62,8 +62,13 @@ class Config:
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
 
     # Model and data
-    model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
-    data: str = flag("deepmath", "a known name, a hub id, a .jsonl, .json, .csv or .parquet file")
+    # Hashes of their files and problems define a run, wherever these are.
+    model: str = flag(
+        "toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id", free=True
+    )
+    data: str = flag(
+        "deepmath", "a known name, a hub id, a .jsonl, .json, .csv or .parquet file", free=True
+    )
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
     prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
@@ -71,7 +76,9 @@ class Config:
     seed: int = flag(0, "for sampling and data order", low=0, high=10**12)
 
     # Evaluation
-    eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
+    eval_data: str = flag(
+        "aime25", "evaluation problems; they select the best model; empty: none", free=True
+    )
     eval_limit: int = flag(0, "evaluate only the first problems; 0: all (ours)", low=0)
     eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
     eval_samples: int = flag(8, "responses per problem, the n of avg@n", low=1, high=10**4)
