@@ -72,6 +72,8 @@ class Config:
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
     prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
+    system: str = flag("", "a system message before each problem, for the chat template")
+    template_args: str = flag("", "for the chat template, such as '{\"enable_thinking\": false}'")
     max_prompt_tokens: int = flag(2048, "longer prompts are dropped", low=1)
     seed: int = flag(0, "for sampling and data order", low=0, high=10**12)
 
@@ -99,7 +101,8 @@ class Config:
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
-    track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
+    track: str = flag("", "also log to this module: wandb, trackio or a FILE.py", free=True)
+    project: str = flag("delta", "the name of the project there", free=True)
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
@@ -148,6 +151,8 @@ def check_flags(cfg: Config, given: dict) -> None:
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
         ("model", cfg.model != "toy", ("toy_regime",)),
+        ("track", not cfg.track, ("project",)),
+        ("prompt_template", cfg.prompt_template, ("system", "template_args")),
         ("data", known_data, ("problem_column", "answer_column")),
         ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]

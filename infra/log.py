@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import printable
+from infra.errors import UserError, printable
+from infra.flags import module_of
 from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
@@ -36,6 +37,21 @@ def introduce(run) -> None:
         ends = " or ".join(map(repr, texts["end_tokens"]))
         prompt = texts["first_prompt"][:300]
         print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
+
+
+def tracker_of(text: str):
+    """The module --track, whose functions init, log and finish are called as wandb's are.
+
+    Raises UserError if it is not installed, or has other functions.
+    """
+    tracker = module_of("track", text)
+    for name in ("init", "log", "finish"):
+        if not callable(getattr(tracker, name, None)):
+            raise UserError(
+                f"--track {text} has no function {name}: a tracker has init, log and finish; "
+                "docs/running.md has one for TensorBoard"
+            )
+    return tracker
 
 
 def log(run, metrics: dict) -> None:

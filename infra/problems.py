@@ -5,6 +5,7 @@ choice has "choice": True, and a letter as its answer. Programming has "tests" a
 reward of one's own it also has "record", the whole record of the data set.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -228,20 +229,33 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
 
 
 def encode_prompts(
-    problems: list[dict], tokenizer, limit: int, template: str = ""
+    problems: list[dict],
+    tokenizer,
+    limit: int,
+    template: str = "",
+    system: str = "",
+    template_args: str = "",
 ) -> tuple[list[dict], list[list[int]]]:
     """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
-    literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, or a template does not fit.
+    literal `\\n` in the template, as typed in a shell, is a line break. system: a first message of
+    chats that have none. template_args: a JSON dictionary for the chat template. Raises UserError
+    if no problem remains, or a template does not fit.
     """
+    if (system or template_args) and (template or not tokenizer.chat_template):
+        raise UserError("--system and --template-args do nothing without a chat template")
+    with one_line(tokenizer.name_or_path, f"--template-args {template_args} is no JSON dictionary"):
+        options = dict(json.loads(template_args or "{}"))
+    for option in options:
+        if option not in tokenizer.get_chat_template():
+            raise UserError(f"--template-args: the chat template does not read {option}")
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
     if template and any("chat" in problem for problem in problems):
         raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
-    prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
+    prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     dropped = len(problems) - len(fits)
     if dropped and not fits:
@@ -251,7 +265,7 @@ def encode_prompts(
     return [problems[i] for i in fits], [prompts[i] for i in fits]
 
 
-def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
+def encode_prompt(problem: dict, tokenizer, template: str, system: str, options: dict) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
     The last two pass the chat template, if the model has one; UserError if it fails, or leaves the
@@ -268,9 +282,11 @@ def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
 
     remedy = "write the problems as texts" if chat else "pass --prompt-template"
     chat = chat or [{"role": "user", "content": instructed}]
+    if system and chat[0]["role"] != "system":
+        chat = [{"role": "system", "content": system}, *chat]
     with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
         dated = DATED.sub(fixed_day, tokenizer.get_chat_template())
-        form = {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
+        form = options | {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
         text = tokenizer.apply_chat_template(chat, **form)
         if chat[-1]["content"].strip() not in text:
             raise ValueError("the problem is missing: it may expect a list of parts")
