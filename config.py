@@ -7,6 +7,7 @@ responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the
 
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -130,6 +131,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_flags(cfg, given)
+    if cfg.track and find_spec(cfg.track) is None:
+        raise UserError(f"--track {cfg.track}: no module of this name: pip install {cfg.track}")
     if cfg.prompts % cfg.mini_batch:
         raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
     return cfg
@@ -170,11 +173,8 @@ def check_flags(cfg: Config, given: dict) -> None:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
 
 
-def selected_method(cfg: Config, memory: dict | None = None) -> Method:
-    """The method that the flags select, which parse_config has checked.
-
-    memory: what `fixed_gamma` keeps from step to step; RunState.memory is saved in checkpoints.
-    """
+def selected_method(cfg: Config) -> Method:
+    """The method that the flags select, which parse_config has checked."""
     method = METHODS[cfg.method]
     if cfg.method != "delta":
         return method
@@ -187,8 +187,9 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     elif cfg.delta_variant == "random":
         weights, features = ablations.random_coefficients, None
     elif cfg.delta_variant == "fixed_gamma":
-        steps = ablations.fixed_gamma({} if memory is None else memory)
-        weights = partial(methods.delta_weights, steps=steps)
+        memory = {}
+        weights = partial(methods.delta_weights, steps=ablations.fixed_gamma(memory))
+        method = replace(method, memory=memory)
     else:
         weights = partial(methods.delta_weights, steps=VARIANTS[cfg.delta_variant])
     return replace(method, weights=weights, features=features)

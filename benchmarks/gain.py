@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import torch
 
 import toy
 import train
-from batch import MicroBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from benchmarks import estimators
 from benchmarks.estimators import decomposed, jackknife_error, products, sides
 from benchmarks.statistics import holm, two_sided_p
@@ -36,15 +36,16 @@ from grpo import group_advantages, overlong_penalty
 from infra.errors import UserError
 from infra.flags import Parser, flag, spelled
 from infra.folder import UNFINISHED, claim, identity_of, write_json, write_text, writing
-from infra.problems import load_sets
+from infra.loading import decoder_of, load_model
+from infra.micro_batches import MicroBatch, mini_batches
+from infra.problems import encode_prompts, load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import rank_and_world, this_device
-from infra.run import Run, start_ranks
-from loading import load_model
-from methods import checked_weights, dapo_surrogate
-from policy import Policy, old_log_probabilities
-from rollout import SEED_STRIDE, draw_indices
+from infra.ranks import rank_and_world, start_ranks, this_device
+from infra.shared_prompts import shares_prompts
+from methods import TokenBatch, dapo_surrogate, packed
+from rollout import draw_indices, step_seed
 from toy.by_name import model_folder
+from train import Policy, Rollout, pass_at_theta_old
 
 COLUMNS = ("row", "statistic", "values")
 RESULT = "gain.csv"
@@ -120,7 +121,9 @@ def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, tor
 
 def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Tensor:
     """1.2 for the tokens that decided the toy's reward, 0.8 for all others, with DAPO's masses."""
-    marks = [toy.decisive(x.problem["problem"], torch.from_numpy(x.tokens)) for x in rollouts]
+    marks = [
+        toy.decisive(x.problem["problem"], torch.from_numpy(x.response.tokens)) for x in rollouts
+    ]
     decisive = torch.cat(marks).to(advantage.device)
     return keep_masses(torch.where(decisive, 1.2, 0.8), advantage)
 
@@ -197,14 +200,21 @@ class Study:
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
         if cfg.dtype == "bfloat16":
             raise UserError("gain is in float32: drop --dtype")
-        start_ranks(cfg)
+        start_ranks()
         if rank_and_world()[1] > 1:
             raise UserError("gain has one rank: start it without torchrun")
         self.methods = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
         self.methods |= own_row(cfg)
         lm, tokenizer = load_model(model_folder(cfg))
-        self.run = Run(cfg, Policy(lm, cfg.temperature), tokenizer, None, load_sets(cfg)[0], [])
-        self.folder = self.run.folder
+        problems, _ = load_sets(cfg)
+        problems, prompts = encode_prompts(
+            problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template
+        )
+        self.policy = Policy(lm, cfg.temperature)
+        self.run = SimpleNamespace(  # what train.graded_groups reads
+            cfg=cfg, policy=self.policy, tokenizer=tokenizer, problems=problems, prompts=prompts
+        )
+        self.folder = Path(cfg.output_dir)
 
         flags = {name: getattr(cfg, name) for name in OF_A_BATCH} | vars(self.size)
         flags["rows"] = list(self.methods)
@@ -258,23 +268,25 @@ class Study:
         """Batch b: (micro-batches, coefficients [L, N])."""
         cfg, rollouts = self.cfg, self.batches[b]
         reward = torch.tensor([x.reward for x in rollouts])
-        length = torch.tensor([len(x.tokens) for x in rollouts])
+        responses = [x.response for x in rollouts]
+        length = torch.tensor([len(x.tokens) for x in responses])
         reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
         advantages = group_advantages(reward, cfg.group_size)
-        size, shares = len(rollouts), self.run.policy.shares_prompts
-        (plan,) = plan_mini_batches(rollouts, advantages, size, cfg.micro_batch_tokens, shares)
+        together = shares_prompts(decoder_of(self.policy.lm))
+        limit = cfg.micro_batch_tokens
+        (plan,) = mini_batches(responses, advantages, len(responses), limit, together)
         methods = {name: selected_method(own) for name, own in self.methods.items()}
         passes = {}  # a method's proxy -> (log π_old, entropy, v)
-        for proxy in {method.features for method in methods.values()} - {None}:
-            passes[proxy] = old_log_probabilities(self.run.policy, [plan], proxy)
+        for method in methods.values():
+            if method.features and method.features not in passes:
+                passes[method.features] = pass_at_theta_old(self.policy, [plan], method)
         old_logprob, entropy, _ = next(iter(passes.values()))
-        of_tokens = {"advantages": advantages, "old_logprob": old_logprob, "entropy": entropy}
-        tokens = packed(rollouts, rewards=reward, **of_tokens)
+        seed = step_seed(cfg.seed, b)
+        tokens = packed(responses, reward, advantages, old_logprob, entropy, seed)
         rows = {}
         for name, own in self.methods.items():
             _, _, v = passes.get(methods[name].features, (None, None, None))
-            seeded = replace(own, seed=SEED_STRIDE * cfg.seed + b)  # as in train_step
-            rows[name] = checked_weights(methods[name], tokens, v, seeded)
+            rows[name] = methods[name].checked_weights(tokens, v, own)
         rows |= derived_weights(rows["delta"], tokens.advantage)
         if cfg.data == "toy":
             rows["oracle"] = oracle_weights(rollouts, tokens.advantage)
@@ -290,7 +302,7 @@ class Study:
             total = 0
             for b in self.own[c]:
                 micro_batches, lines = self.prepared(b)
-                total = total + gradients(self.run.policy, micro_batches, lines[:2])
+                total = total + gradients(self.policy, micro_batches, lines[:2])
             return total.to(torch.bfloat16 if total.shape[1] > LARGE else torch.float32)
 
         paths = [self.folder / f"direction-{c:02}.pt" for c in range(len(self.own))]
@@ -311,7 +323,7 @@ class Study:
             places = [FIRST + self.names.index(name) for name in BY_SIDE]
             parts, mix = decomposed(lines, torch.cat([sides(lines[place]) for place in places]))
             mix = mix.to(this_device())
-            g = gradients(self.run.policy, micro_batches, parts)  # [P, D]
+            g = gradients(self.policy, micro_batches, parts)  # [P, D]
             found["gram"].append(mix @ products(g, [g]) @ mix.T)  # [L, L]
             found["with_blocks"].append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
             some = (mix @ g[:, index].double()).float()  # [L, S]
@@ -338,7 +350,7 @@ class Study:
             found[name] = estimators.step_gains(of_rows, own, norm, block)
         found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
         found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
-        if len(weight) < self.run.policy.lm.num_parameters():
+        if len(weight) < self.policy.lm.num_parameters():
             found["adam by coordinates"] = groups
         lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
         for statistic, values in found.items():
@@ -356,7 +368,7 @@ class Study:
             "responses in each": rewards.shape[1],
             "mean reward": rewards.mean(),
             "of groups have both rewards": mixed,
-            "parameters": self.run.policy.lm.num_parameters(),
+            "parameters": self.policy.lm.num_parameters(),
             "coordinates for Adam": coordinates,
         }
 

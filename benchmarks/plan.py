@@ -7,8 +7,8 @@ A step has three phases. Each holds the float32 weights and Adam's two moments, 
     rollout     the gathered weights; the caches of the responses in flight, and what drawing their
                 tokens takes, in the share of the free memory that infra/sampler.py allows
     old log p   the root and two layers, gathered; half of a layer's activations; the LM head in
-                float32; three blocks of logits (policy.py); and the rows for DelTA, until a quarter
-                of the GPU is free (infra/rows.py)
+                float32; three blocks of logits; and the rows for DelTA, until a quarter of the GPU
+                is free (infra/rows.py)
     update      float32 gradients, sharded; the root and two layers, gathered; and the largest of a
                 layer's backward pass, that of the LM head, and the root's gradients at the end
 
@@ -31,6 +31,8 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from config import Config, parse_config
 from infra.errors import UserError, one_line
 from infra.flags import Parser, flag, spelled
+from infra.head import BLOCK_SHARE
+from infra.loading import decoder_layers, decoder_of
 from infra.model_files import read_configs
 from infra.problems import refuse_length
 from infra.rows import SPARED
@@ -43,8 +45,6 @@ from infra.sampler import (
     empty_cache,
     takes_cache,
 )
-from loading import decoder_layers
-from policy import BLOCK_SHARE, decoder_of
 from toy.by_name import model_folder
 
 GB = 1e9

@@ -34,13 +34,13 @@ import train
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import Stop, UserError, one_line_endings
+from infra.head import block_size
+from infra.loading import decoder_layers
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
 from infra.progress import Stopwatch, total_seconds
 from infra.ranks import computation_dtype, this_device
 from infra.sampler import left_padded
-from loading import decoder_layers
-from policy import logit_block
 from toy.by_name import model_folder
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
@@ -143,8 +143,8 @@ def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
     """(stage, shapes of weights, rows at a time, tokens) of the products with the model's weights.
 
     Rows are the responses in flight, the tokens of a micro-batch, or for the head in a pass a block
-    of logits. A prompt counts once for its group in a pass (infra/prompts.py); its products while
-    sampling are left out.
+    of logits. A prompt counts once for its group in a pass; its products while sampling are left
+    out.
     """
     body = [tuple(weight.shape) for weight in decoder_layers(lm).parameters() if weight.ndim == 2]
     head = tuple(lm.get_output_embeddings().weight.shape)
@@ -155,7 +155,7 @@ def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
     return [
         ("sampling", [*body, head], min(responses, cfg.in_flight), new),
         ("old_logprob", body, rows, tokens),
-        ("old_logprob", [head], min(rows, logit_block(this_device()) // head[0]), new),
+        ("old_logprob", [head], min(rows, block_size(this_device(), head[0])), new),
     ]
 
 

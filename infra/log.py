@@ -97,14 +97,14 @@ def print_summary(run) -> None:
 def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
     """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
 
-    rollouts: B batch.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
-    can match were counted before step 1 (grading.refuse_unmatchable).
+    rollouts: B train.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
+    can match were counted before step 1 (infra/grading.py).
     """
     if run.rank > 0:
         return
     lines = read_lines(run.folder / "metrics.jsonl")
     earlier = [line["reward"] for line in lines if "reward" in line]  # not in step 0
-    rewards = {*earlier, *(response.reward for response in rollouts)}
+    rewards = {*earlier, *(rollout.reward for rollout in rollouts)}
     if len(rewards) > 1:
         return
 
@@ -136,7 +136,7 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
     count = len(rollouts) // G
     for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:  # evenly spread
         group = rollouts[g * G : (g + 1) * G]
-        rewards = [response.reward for response in group]
+        rewards = [rollout.reward for rollout in group]
         differing = [j for j in range(G) if rewards[j] != rewards[0]]
         for j in (0, differing[0] if differing else 1):
             span = tokens.span(g * G + j)  # the response's tokens
@@ -146,10 +146,10 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
                 "group": g,
                 "group_rewards": rewards,
                 "reward": rewards[j],
-                "truncated": group[j].truncated,
+                "truncated": group[j].response.truncated,
                 "advantage": round(float(tokens.advantage[span.start]), 4),
-                "response": group[j].text,
-                "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],
+                "response": group[j].response.text,
+                "tokens": [run.tokenizer.decode([token]) for token in group[j].response.tokens],
                 "lambda": weight[span].double().round(decimals=4).tolist(),
                 "logprob": tokens.old_logprob[span].double().round(decimals=3).tolist(),
                 "entropy": tokens.entropy[span].double().round(decimals=3).tolist(),

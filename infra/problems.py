@@ -23,6 +23,7 @@ from infra.data_sets import (
     read_table,
 )
 from infra.errors import UserError, first_line, one_line
+from infra.grading import refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
@@ -108,6 +109,8 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     held_out = held_out[: cfg.eval_limit or None]
+    refuse_unmatchable(problems, f"--data {cfg.data}")  # golds; prints how many
+    refuse_unmatchable(held_out, f"--eval-data {cfg.eval_data}")
     on_first_rank(prepare_sandbox, problems + held_out)
     seen = {problem["problem"] for problem in problems}
     shared = sum(problem["problem"] in seen for problem in held_out)

@@ -1,4 +1,4 @@
-"""A run's processes, their communication, and parameter sharding.
+"""A run's processes and their communication.
 
 Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs the same code.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from torch import distributed as dist
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from infra.errors import Stop, UserError
@@ -155,23 +154,6 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
     if rank_and_world()[1] > 1:
         dist.all_reduce(x)
     return x
-
-
-# ---- sharding ------------------------------------------------------------------------------------
-
-
-def shard(
-    model: torch.nn.Module, layers: list[torch.nn.Module], dtype: torch.dtype = torch.float32
-) -> None:
-    """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
-
-    dtype: that of the computation. Gradients are averaged over ranks, in float32.
-    """
-    precision = MixedPrecisionPolicy()
-    if dtype == torch.bfloat16:
-        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for module in (*layers, model):
-        fully_shard(module, mp_policy=precision)
 
 
 def full_tensor(x: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Stop, UserError, first_line
 from infra.flags import defining_flags
-from infra.log import hint_at_equal_rewards, save_samples
+from infra.log import hint_at_equal_rewards, introduce, log, print_summary, save_samples
 from infra.problems import encode_prompts, refuse_length
 from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
@@ -44,70 +44,58 @@ class RunState:
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
-def start_ranks(cfg) -> None:
-    """Start the ranks. Raises UserError if --track is not installed here."""
-    if cfg.track:
-        try:
-            importlib.import_module(cfg.track)
-        except ImportError as error:
-            raise UserError(f"{first_line(error)}: pip install {cfg.track}") from error
-    ranks.start_ranks()
-
-
 class Run:
-    """A run: its policy, optimiser, problems and folder, and how far it is."""
+    """A run: its policy, optimiser, method, problems and folder, and how far it is."""
 
-    def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
-        """A run before its first step. All ranks call this. Raises UserError."""
+    def __init__(self, cfg, policy, tokenizer, optimizer, method, problems: list, held_out: list):
+        """Start the run in --output-dir, or go on with it. All ranks call this. Raises UserError.
+
+        Files are written only after all checks.
+        """
         self.cfg = cfg
         self.policy = policy
         self.tokenizer = tokenizer
         self.optimizer = optimizer
+        self.method = method  # a methods.Method
         self.rank, self.world = ranks.rank_and_world()
         self.folder = Path(cfg.output_dir)
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
-        self.state = RunState()
-        self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.method = None  # a methods.Method
-        self.tracker = None  # also receives each line of metrics
 
-    def open(self, dtype: torch.dtype) -> None:
-        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
-
-        Files are written only after all checks. dtype: of the computation, which --dtype may leave
-        to the machine: a run goes on in the same one.
-        """
-        cfg = self.cfg
-        refuse_length(self.policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
-        identity = self.identity(dtype)
+        refuse_length(policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
+        identity = self.identity()
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
-
-        self.state = restore(self.folder, self.policy, self.optimizer)
+        self.state = restore(self.folder, policy, optimizer)
+        self.method.memory.update(self.state.memory)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        ends = end_tokens(self.policy.unsharded_lm[0], self.tokenizer)
+        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
         shown = {  # for people
-            "first_prompt": self.tokenizer.decode(self.prompts[0]),
-            "end_tokens": [self.tokenizer.decode(token) for token in ends],
+            "first_prompt": tokenizer.decode(self.prompts[0]),
+            "end_tokens": [tokenizer.decode(token) for token in ends],
         }
-        config = asdict(cfg) | identity | shown
-        for line in on_first_rank(begin_writing, self.folder, config, self.state):
-            if line["step"] > 0:
-                self.best = max(self.best, line.get("eval_accuracy", -1.0))
-        if cfg.track and self.rank == 0:
-            self.tracker = started_tracker(cfg, self.folder)
+        lines = on_first_rank(
+            begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
+        )
+        evaluated = [line for line in lines if "eval_accuracy" in line and line["step"] > 0]
+        self.best = max((line["eval_accuracy"] for line in evaluated), default=-1.0)
+        self.tracker = started_tracker(cfg, self.folder) if self.rank == 0 else None
+        introduce(self)
 
     def every_prompt(self) -> list[list[int]]:
         """The prompts for training and for evaluation, as token ids."""
         return self.prompts + self.held_out_prompts
 
-    def identity(self, dtype: torch.dtype) -> dict:
-        """What the results depend on: a folder keeps the run of one identity."""
+    def identity(self) -> dict:
+        """What the results depend on: a folder keeps the run of one identity.
+
+        --dtype may leave the dtype to the machine: a run goes on in the same one.
+        """
         model = Path(self.policy.lm.name_or_path)  # its folder
-        flags = defining_flags(self.cfg) | {"dtype": str(dtype).removeprefix("torch.")}
+        dtype = str(ranks.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
+        flags = defining_flags(self.cfg) | {"dtype": dtype}
         seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
@@ -157,6 +145,21 @@ class Run:
             after = f"after step {self.state.step}: rerun the command to resume"
             raise Stop(f"stopped by {received[0].name} {after}", 128 + received[0])
 
+    def log(self, metrics: dict) -> None:
+        """Write, track and print the metrics of the newest step."""
+        log(self, {"step": self.state.step, **metrics})
+
+    def keep_best(self, accuracy: float) -> None:
+        """Export the model to best/ if it is the best one after step 0. All ranks call this."""
+        if self.state.step > 0 and accuracy > self.best:
+            self.best = accuracy
+            export(self.folder / "best", self.policy, self.tokenizer)
+
+    def finish(self) -> None:
+        """Export the model, and print a summary. All ranks call this."""
+        export(self.folder / "model", self.policy, self.tokenizer)
+        print_summary(self)
+
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
@@ -168,14 +171,17 @@ class Run:
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
         self.state.saved = [*self.state.saved[-2:], final.name]
+        self.state.memory = self.method.memory
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
             dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
-def started_tracker(cfg, folder: Path) -> object:
-    """The module --track, which has wandb's functions init, log and finish."""
+def started_tracker(cfg, folder: Path) -> object | None:
+    """The module --track, which has wandb's functions init, log and finish, if there is one."""
+    if not cfg.track:
+        return None
     tracker = importlib.import_module(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"

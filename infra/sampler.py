@@ -1,7 +1,7 @@
 """The responses in flight: which of them are sampled together, and their cache.
 
 Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a
-recording of a token's kernels (infra/captured.py). A batch of responses has one cache of
+recording of a token's kernels (infra/cuda_graph.py). A batch of responses has one cache of
 transformers', padded on the left. After a chunk, finished responses leave the batch and its cache.
 Waiting ones enter with a new batch, whose sequences run once more. The last token of a sequence is
 not in the cache: it runs to give the next one.
@@ -20,7 +20,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from transformers.cache_utils import LinearAttentionLayer
 
-from infra.captured import can_capture, captured_tokens
+from infra.cuda_graph import ChunkDraws, can_capture, captured_tokens
 
 CHUNK = 64  # tokens sampled before finished responses leave
 PREFILL_TOKENS = 2**14  # limit per pass of `prefilled`, including padding
@@ -123,24 +123,26 @@ class Batch:
         self.cache = prefilled(lm, self.ids, self.mask) if takes_cache(lm) else None
 
     def next_tokens(
-        self, choose: Callable, count: int, ends: list[int] | None = None, record: bool = False
-    ) -> torch.Tensor:
-        """Up to `count` next tokens of each response: [R, new], on the host.
+        self, draw: Callable, u: torch.Tensor, ends: list[int] | None = None, record: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(up to T next tokens of each response [R, new], their log p), on the host.
 
-        choose: (ids, logits [R, V]) -> logits [R, V]; the highest wins. It is called for every
-        token. ends: tokens that may end a response early; what follows one has no meaning. None:
-        none does. record: whether a GPU may record a token's kernels, those of `choose` too, and
-        replay them: then `choose` ignores ids, reads no value on the host and writes its own
-        tensors in place.
+        draw: as rollout.draw: (logits [m, V], u [m, 1]) -> (tokens [m, 1], log p [m, 1]). u [R, T]:
+        its numbers. ends: tokens that may end a response early; what follows one has no meaning.
+        None: none does. record: whether a GPU may record the kernels of a token and replay them:
+        then `draw` reads no value on the host. Raises FloatingPointError for a NaN or +inf logit.
         """
+        draws = ChunkDraws(draw, u.to(self.lm.device))
         if record and self.cache is not None and can_capture(self.lm):
-            new = captured_tokens(self.lm, self.ids, self.mask, self.cache, choose, count)
+            new = captured_tokens(self.lm, self.ids, self.mask, self.cache, draws)
         else:
             inputs = {"attention_mask": self.mask, "past_key_values": self.cache}
-            new = generated_tokens(self.lm, self.ids, inputs, choose, count, ends)
+            new = generated_tokens(self.lm, self.ids, inputs, draws, ends)
+        if not draws.finite:
+            raise FloatingPointError("the model's logits are not finite")
         self.ids = torch.cat([self.ids, new], dim=1)
         self.mask = torch.nn.functional.pad(self.mask, (0, new.shape[1]), value=1)
-        return new.cpu()
+        return new.cpu(), draws.logprob.cpu()
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these responses only."""
@@ -186,7 +188,7 @@ def prefilled(lm, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
 
 
 def empty_cache(config) -> DynamicCache:
-    """A cache in which sliding windows keep all columns, for captured.py. Raises ValueError."""
+    """A cache in which sliding windows keep all columns, for a recording. Raises ValueError."""
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
         if hasattr(layer, "update_indexer"):  # sampled exactly; training it is not tested
@@ -196,22 +198,24 @@ def empty_cache(config) -> DynamicCache:
 
 
 def generated_tokens(
-    lm, ids: torch.Tensor, inputs: dict, choose: Callable, count: int, ends: list[int] | None
+    lm, ids: torch.Tensor, inputs: dict, draws: ChunkDraws, ends: list[int] | None
 ) -> torch.Tensor:
     """`Batch.next_tokens` by `generate`, which stops when all responses have ended: [R, new].
 
     The model's own generation config is not used, because its penalties would change the logits.
     """
-    padding = ends[0] if ends else 0
     settings = GenerationConfig(
-        do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
+        do_sample=False,
+        max_new_tokens=draws.count,
+        eos_token_id=ends,
+        pad_token_id=ends[0] if ends else 0,
     )
     published, lm.generation_config = lm.generation_config, GenerationConfig()
     try:
         out = lm.generate(
             ids,
             **inputs,
-            logits_processor=LogitsProcessorList([choose]),
+            logits_processor=LogitsProcessorList([draws]),
             generation_config=settings,
         )
     finally:

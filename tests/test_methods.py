@@ -14,6 +14,7 @@ from references import SlowDelta, method_weights, token_batch
 import train
 from config import METHODS
 from infra.errors import UserError
+from infra.metrics import is_clipped, of_weights
 from methods import (
     Method,
     checked_weights,
@@ -21,7 +22,6 @@ from methods import (
     fipo_weights,
     sapo_surrogate,
 )
-from metrics import is_clipped, weight_metrics
 
 CFG = train.parse_config(["--group-size", "4"])
 
@@ -126,7 +126,7 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
     surprise = 1 - tokens.old_logprob.double().exp()
     rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
-    metrics = weight_metrics(tokens, rho.float(), cfg)
+    metrics = of_weights(tokens, rho.float(), cfg)
     A = tokens.advantage.double()
     total = A.abs().sum()
     expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}
@@ -146,7 +146,7 @@ def test_weight_metrics_leave_out_what_is_not_defined():
     def names(rho=None, sides=(1.5, -0.5)):
         tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
-        return set(weight_metrics(tokens, rho, train.parse_config([])))
+        return set(of_weights(tokens, rho, train.parse_config([])))
 
     every = names()
     of_neg = {name for name in every if name.endswith("neg")}

@@ -11,13 +11,14 @@ from toy_runs import HELD_OUT
 
 import config
 import train
-from batch import Rollout, packed, plan_mini_batches
 from benchmarks import estimators, gain
 from benchmarks.__main__ import main
 from extensions import weights_by_p
 from grpo import group_advantages
 from infra.folder import write_json
-from methods import Method
+from infra.micro_batches import mini_batches
+from methods import Method, packed
+from train import Rollout
 
 G = 3  # responses of a group; a batch of a small problem is one group
 FIRST = gain.FIRST
@@ -66,7 +67,7 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple:
         rollouts.append(Rollout([0], own, np.zeros(len(own), np.float32), "", False, {}, reward))
     rewards = torch.tensor([x.reward for x in rollouts])
     advantages = group_advantages(rewards, G)
-    (plan,) = plan_mini_batches(rollouts, advantages, G, 1000)
+    (plan,) = mini_batches(rollouts, advantages, G, 1000)
     parts = [(micro.token_index, policy(micro.ids, micro.mask)) for micro in plan.micro_batches]
     old_logprob, entropy = torch.zeros(2, plan.token_count)
     for index, out in parts:

@@ -5,6 +5,7 @@ from functools import cache
 from types import SimpleNamespace
 
 import models
+import policy
 import pytest
 import torch
 from conftest import ROOT
@@ -12,7 +13,6 @@ from models import random_lm
 from toy_runs import refusal
 from transformers import CONFIG_MAPPING, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
-import policy
 from benchmarks.__main__ import main
 from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
 from config import parse_config

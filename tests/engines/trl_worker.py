@@ -23,11 +23,12 @@ from trl import GRPOTrainer
 from trl.scripts import grpo
 
 import toy
-from batch import Response, packed, plan_mini_batches
 from config import Config, selected_method
+from infra.micro_batches import mini_batches
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
-from methods import checked_weights
-from policy import Policy, old_log_probabilities
+from methods import checked_weights, packed
+from rollout import Response
+from train import Policy, pass_at_theta_old
 from trl_delta import WeightedTrainer, right
 
 G = 8  # responses per problem
@@ -98,7 +99,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     mine = rollouts_of(batch)
     rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
     advantages = torch.tensor(advantages)
-    plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
+    plan = mini_batches(rollouts, advantages, len(rollouts), 4096)
     old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
     tokens = packed(
         rollouts,

@@ -9,7 +9,6 @@ import pytest
 import torch
 from conftest import ROOT
 
-from batch import Rollout, packed
 from infra.errors import UserError
 from infra.folder import read_lines
 from infra.log import (
@@ -19,7 +18,9 @@ from infra.log import (
     save_samples,
     tracker_of,
 )
-from metrics import rollout_metrics
+from infra.metrics import of_rollouts
+from methods import packed
+from train import Rollout
 
 
 def row(step, **changed):
@@ -84,7 +85,7 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     rollouts = [each._replace(text=text) for each, text in zip(rollouts, texts, strict=True)]
     sampled = tokens.old_logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
-    metrics = rollout_metrics(rollouts, tokens)
+    metrics = of_rollouts(rollouts, tokens)
     expected = {
         "reward": 0.5,
         "answered": 6 / 24,
@@ -120,7 +121,7 @@ def test_a_run_with_equal_rewards_is_explained(
         each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
         for i, each in enumerate(graded[0])
     ]
-    metrics = rollout_metrics(rollouts, graded[1])
+    metrics = of_rollouts(rollouts, graded[1])
     hint_at_equal_rewards(run, rollouts, metrics)
     hint_at_equal_rewards(run_in(tmp_path, rank=1), rollouts, metrics)  # silent
     out = capsys.readouterr().out

@@ -20,14 +20,14 @@ from transformers import AutoModelForCausalLM
 
 import minimal
 import train
-from batch import Rollout, plan_mini_batches
 from infra import sampler
 from infra.folder import write_lines
+from infra.micro_batches import mini_batches
 from infra.model_files import locate
 from infra.problems import load_problems
 from infra.run import export
-from policy import old_log_probabilities
 from rollout import Sampling, generator_of, rollout
+from train import Rollout, pass_at_theta_old
 
 MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
@@ -101,11 +101,11 @@ def one_step(words: list[str]) -> None:
     long = run.tokenizer(LONG * text).input_ids[:LONG]
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
     # Two chunks; one response waits.
-    with patch.object(sampler, "CHUNK", 8), run.policy.sampler() as lm:
+    with patch.object(sampler, "CHUNK", 8), run.policy.unsharded() as lm:
         sampling = Sampling(16, seed=1, in_flight=2)
         responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling)
     assert run.policy.shares_prompts
-    plan = plan_mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
+    plan = mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
     old = old_log_probabilities(run.policy, plan)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)

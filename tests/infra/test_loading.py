@@ -10,13 +10,14 @@ from models import change_config, change_weights, published_model, save_random_m
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
 
-import loading
-import policy as policy_module
 import toy
-from infra import sampler
+from infra import head as head_module
+from infra import loading, sampler
 from infra.errors import UserError
+from infra.head import use_our_products
+from infra.loading import BOUNDS, load_model, refuse_difference
 from infra.ranks import start_ranks
-from loading import BOUNDS, give_float32_head, load_model, load_policy, refuse_difference
+from train import load_policy
 
 
 @pytest.fixture(autouse=True)
