@@ -11,7 +11,7 @@ import math
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Collection
 from dataclasses import Field, field, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from infra.errors import UserError, first_line
@@ -124,6 +124,7 @@ def defining_flags(config) -> dict:
     return {name: getattr(config, name) for name in defining if name not in left_out}
 
 
+@cache
 def module_of(name: str, text: str):
     """The module that the flag `name` names: a FILE.py, or a module's name. Raises UserError."""
     try:

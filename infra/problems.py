@@ -23,7 +23,7 @@ from infra.data_sets import (
     read_table,
 )
 from infra.errors import UserError, first_line, one_line
-from infra.grading import refuse_unmatchable
+from infra.grading import own_grader, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
@@ -106,12 +106,13 @@ def load_problems(
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     """(training problems, held-out problems) of a config.Config. Raises UserError."""
     columns = (cfg.problem_column, cfg.answer_column, cfg.seed)
-    problems = load_problems(cfg.data, *columns)
-    held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
-    held_out = held_out[: cfg.eval_limit or None]
-    refuse_unmatchable(problems, f"--data {cfg.data}")  # golds; prints how many
-    refuse_unmatchable(held_out, f"--eval-data {cfg.eval_data}")
-    on_first_rank(prepare_sandbox, problems + held_out)
+    problems = load_problems(cfg.data, *columns, whole=bool(cfg.reward))
+    held_out = []
+    if cfg.eval_data:
+        held_out = load_problems(cfg.eval_data, *columns, "--eval-data", bool(cfg.reward))
+        held_out = held_out[: cfg.eval_limit or None]
+    sets = {f"--data {cfg.data}": problems, f"--eval-data {cfg.eval_data}": held_out}
+    prepare_grading(sets, cfg.reward)
     seen = {problem["problem"] for problem in problems}
     shared = sum(problem["problem"] in seen for problem in held_out)
     if shared and is_first_rank():
@@ -119,13 +120,27 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     return problems, held_out
 
 
-def prepare_sandbox(problems: list[dict]) -> None:
-    """If any problem has tests, start the program sandbox, and print so. Raises UserError."""
-    if any("tests" in problem for problem in problems):
-        try:
-            print(start_sandbox(), flush=True)
-        except ProgramsError as error:
-            raise UserError(error) from error
+def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
+    """Refuse sets that cannot be graded, and start the sandbox for programs. All ranks call this.
+
+    sets: their flag -> problems. reward: a function of the user's, which grades instead. Raises
+    UserError.
+    """
+    if reward:
+        own_grader(reward)  # loads it
+        return
+    for where, problems in sets.items():
+        refuse_unmatchable(problems, where)  # golds; prints how many
+    if any("tests" in problem for problems in sets.values() for problem in problems):
+        on_first_rank(print_sandbox)
+
+
+def print_sandbox() -> None:
+    """Start the program sandbox, and print so. Raises UserError."""
+    try:
+        print(start_sandbox(), flush=True)
+    except ProgramsError as error:
+        raise UserError(error) from error
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -229,6 +244,14 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
 
 
 # ---- prompts -------------------------------------------------------------------------------------
+
+
+PROMPT = "prompt.json"  # the flags of a run's prompts, in the folder of its model
+
+
+def prompt_flags(cfg) -> dict[str, str]:
+    """The flags that shape a prompt, of a config.Config or an evaluate.Settings."""
+    return {name: getattr(cfg, name) for name in ("prompt_template", "system", "template_args")}
 
 
 def encode_prompts(
