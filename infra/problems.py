@@ -246,12 +246,13 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
 # ---- prompts -------------------------------------------------------------------------------------
 
 
-PROMPT = "prompt.json"  # the flags of a run's prompts, in the folder of its model
+PROMPT = "prompt.json"  # in the folder of a trained model: the flags of its run's prompts
+PROMPT_FLAGS = ("prompt_template", "system", "template_args")
 
 
 def prompt_flags(cfg) -> dict[str, str]:
-    """The flags that shape a prompt, of a config.Config or an evaluate.Settings."""
-    return {name: getattr(cfg, name) for name in ("prompt_template", "system", "template_args")}
+    """The values of PROMPT_FLAGS in a config.Config or an evaluate.Settings."""
+    return {name: getattr(cfg, name) for name in PROMPT_FLAGS}
 
 
 def encode_prompts(

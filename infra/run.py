@@ -30,6 +30,7 @@ from infra.log import (
     log,
     print_summary,
     save_samples,
+    shown_prompt,
     tracker_of,
 )
 from infra.model_files import with_old_names
@@ -80,10 +81,7 @@ class Run:
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
         ends = end_tokens(policy.unsharded_lm[0], tokenizer)
-        shown = {  # for people
-            "first_prompt": tokenizer.decode(self.prompts[0]),
-            "end_tokens": [tokenizer.decode(token) for token in ends],
-        }
+        shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people
         lines = on_first_rank(
             begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
         )
@@ -287,7 +285,7 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
             tokenizer.save_pretrained(new)
             config = files.read_json(new / "config.json")
             files.write_json(new / "config.json", with_old_names(config))
-            files.write_json(new / PROMPT, prompt_flags(cfg))
+            files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})
             replace_model(folder, new)
 
 

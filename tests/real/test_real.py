@@ -109,7 +109,7 @@ def one_step(words: list[str]) -> None:
     old = old_log_probabilities(run.policy, plan)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
-    export(run.folder / "model", run.policy, run.tokenizer)
+    export(run.folder / "model", run.policy, run.tokenizer, run.cfg)
     found = {
         "responses": responses,
         "old": old,
