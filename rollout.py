@@ -16,7 +16,6 @@ size.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -107,11 +106,11 @@ def rollout(
     """
     ends = end_tokens(lm, tokenizer)
     text = text_decoder(tokenizer, sampling.stop)
-    at_stop = stop_finder(tokenizer, sampling.stop)
+    at_stop = stop_finder(tokenizer, sampling.stop) if sampling.stop else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
         responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
-        sample(lm, responses, ends, at_stop, sampling)
+        sample(lm, responses, ends, sampling, at_stop)
         return [finished(response) for response in responses]
 
     def finished(running: Running) -> Response:
@@ -125,9 +124,14 @@ def rollout(
     return shared_by_ranks(list(zip(prompts, keys, strict=True)), sample_share)
 
 
+def never(earlier: torch.Tensor, new: torch.Tensor) -> int:
+    """The `at_stop` of responses without stop texts."""
+    return 0
+
+
 @torch.no_grad()
 def sample(
-    lm, responses: list[Running], ends: list[int], at_stop: Callable, sampling: Sampling
+    lm, responses: list[Running], ends: list[int], sampling: Sampling, at_stop=never
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
@@ -157,9 +161,8 @@ def sample(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
                 for response, tokens, logprob in zip(running, *chunk, strict=True):
-                    new = response.tokens[len(response.prompt) :]
-                    limit = sampling.max_new_tokens
-                    response.append(tokens, logprob, ends, limit, at_stop(new, tokens))
+                    stopped = at_stop(response.tokens[len(response.prompt) :], tokens)
+                    response.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
                     progress.update(response.finished)
 
                 rows = [i for i in range(len(running)) if not running[i].finished]

@@ -77,7 +77,7 @@ def stop_finder(tokenizer, stop: tuple[str, ...]) -> Callable[[torch.Tensor, tor
 
     def at_stop(earlier: torch.Tensor, new: torch.Tensor) -> int:
         old, new = earlier[-before:].tolist(), new.tolist()
-        if not stop or not has_stop(old + new):
+        if not has_stop(old + new):
             return 0
         return next(i for i in range(1, len(new) + 1) if has_stop(old + new[:i]))
 
