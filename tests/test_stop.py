@@ -1,7 +1,5 @@
 """--stop: a response ends with the token that completes a text."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,9 @@ from toy_runs import read_lines, train_small
 import toy
 from infra import sampler
 from infra.errors import UserError
-from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
-from rollout import Response, Sampling, rollout
+from infra.sampler import Running
+from infra.tokens import stop_finder, stop_texts, text_decoder
+from rollout import Response, Sampling, rollout, sample
 
 
 @pytest.mark.parametrize(
@@ -106,12 +105,12 @@ def test_weights_and_lengths_count_the_token_that_completes_the_stop(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt"])
-def test_learned_positions_are_not_exceeded(kind):
-    """The second prompt is shorter, so its response goes on while the first is at its limit."""
+def test_a_response_at_its_limit_leaves_before_its_positions_end(kind):
+    """Positions are learned; the second response goes on, as one that came later does."""
     lm = random_lm(kind, max_position_embeddings=24, n_positions=24)
-    tokenizer = toy.build_tokenizer()
-    assert end_tokens(lm, tokenizer)
-    prompts = [list(range(3, 19)), [3]]
-    responses = rollout(lm, tokenizer, prompts, [(0, 1, i, 0) for i in range(2)], Sampling(8))
-    assert all(len(each.tokens) <= 8 for each in responses)
-    assert all(math.isfinite(each.sampler_logprob.sum()) for each in responses)
+    first, second = (
+        Running(list(range(3, 3 + length)), np.random.default_rng(length)) for length in (16, 1)
+    )
+    first.append(torch.arange(3, 9), torch.zeros(6), [], 8)
+    sample(lm, [first, second], [], Sampling(8))
+    assert [each.count_new for each in (first, second)] == [8, 8]
