@@ -157,6 +157,8 @@ NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Lou
 
 def why_unearnable(gold: str) -> str:
     """Why no short answer can equal a gold answer; empty if one can."""
+    if not gold:
+        return "is missing"
     if not earnable(gold):
         return "restates a question or is too long"
     if NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS:
