@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
-import models
 import policy
 import pytest
 import torch
 from conftest import ROOT
-from models import random_lm
+from models import EXPERTS, LATENT, ROUTED, random_lm
+from models import SMALL as SIZES
 from toy_runs import refusal
 from transformers import CONFIG_MAPPING, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
@@ -125,10 +125,10 @@ def test_what_the_sampler_keeps_is_planned(name):
 
 
 ROUTED_BY_VALUES = {
-    "jetmoe": models.EXPERTS,
-    "minimax": models.EXPERTS,
-    "longcat_flash": models.LATENT
-    | models.ROUTED
+    "jetmoe": EXPERTS,
+    "minimax": EXPERTS,
+    "longcat_flash": LATENT
+    | ROUTED
     | {"num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16, "moe_topk": 2},
 }
 
@@ -136,7 +136,7 @@ ROUTED_BY_VALUES = {
 @pytest.mark.parametrize("name", ROUTED_BY_VALUES)
 def test_a_model_that_plan_cannot_count_is_one_line(name, tmp_path, capsys):
     """Their experts read values, which no tensor has here; MiniMax has a cache of its own."""
-    CONFIG_MAPPING[name](**models.SMALL | ROUTED_BY_VALUES[name]).save_pretrained(tmp_path)
+    CONFIG_MAPPING[name](**SIZES | ROUTED_BY_VALUES[name]).save_pretrained(tmp_path)
     flags = ["--model", tmp_path, "--max-prompt-tokens", "16", "--max-new-tokens", "64"]
     assert f"plan cannot count this {name} (" in refusal(main, ["plan", *flags], capsys)
 
