@@ -135,6 +135,8 @@ def sample(
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
+    Raises FloatingPointError.
+
     Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
     and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
     has left, or waits since the caches have grown too large, the others form a new batch with
@@ -160,6 +162,8 @@ def sample(
                 chunk = batch.next_tokens(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
+                if chunk[1].isnan().any():
+                    raise FloatingPointError("the model's logits are not finite")
                 for response, tokens, logprob in zip(running, *chunk, strict=True):
                     stopped = at_stop(response.tokens[len(response.prompt) :], tokens)
                     response.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)

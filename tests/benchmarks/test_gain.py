@@ -18,6 +18,7 @@ from grpo import group_advantages
 from infra.folder import write_json
 from infra.micro_batches import mini_batches
 from methods import Method, packed
+from rollout import Response
 from train import Rollout
 
 G = 3  # responses of a group; a batch of a small problem is one group
@@ -64,17 +65,17 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple:
     for tokens in responses:
         own = np.array(tokens, dtype=np.int32)
         reward = float(tokens in rewarded)
-        rollouts.append(Rollout([0], own, np.zeros(len(own), np.float32), "", False, {}, reward))
+        response = Response([0], own, np.zeros(len(own), np.float32), "", False)
+        rollouts.append(Rollout(response, {}, reward))
     rewards = torch.tensor([x.reward for x in rollouts])
     advantages = group_advantages(rewards, G)
-    (plan,) = mini_batches(rollouts, advantages, G, 1000)
+    sampled = [x.response for x in rollouts]
+    (plan,) = mini_batches(sampled, advantages, G, 1000)
     parts = [(micro.token_index, policy(micro.ids, micro.mask)) for micro in plan.micro_batches]
     old_logprob, entropy = torch.zeros(2, plan.token_count)
     for index, out in parts:
         old_logprob[index], entropy[index] = out.logprob.detach(), out.entropy.detach()
-    tokens = packed(
-        rollouts, rewards=rewards, advantages=advantages, old_logprob=old_logprob, entropy=entropy
-    )
+    tokens = packed(sampled, rewards, advantages, old_logprob, entropy)
     rows = rows_of(tokens)
     lines = gain.coefficients(tokens, torch.stack(list(rows.values())), G)
     return plan.micro_batches, list(rows), lines
