@@ -7,8 +7,6 @@ answer is empty for a gap: the caller drops it. What cannot be read raises Value
 import json
 import random
 import re
-from collections.abc import Callable
-from contextlib import suppress
 
 from infra.data_sets import cell_text
 
@@ -72,81 +70,6 @@ def by_label(options, right: str) -> dict[str, str]:
     if isinstance(options, list):
         options = dict(zip(LETTERS, options, strict=False))
     return {label: cell_text(text, "options") for label, text in options.items()}
-
-
-# ---- options in columns of their own -------------------------------------------------------------
-
-
-def choice_reader(records: list[dict], columns: list[str], read: Callable) -> Callable:
-    """The reader of records with an option in each of `columns`; `read` if these hold no options.
-
-    read: returns a problem without its options. Raises ValueError if the right one is not sure.
-    """
-    labels = [column[-1].upper() for column in columns]
-    golds, options = [], []
-    for index, record in enumerate(records):
-        with suppress(ValueError):  # raised again where the record is read
-            problem = read(record, index)
-            if problem["problem"] and problem.get("answer") and not problem.get("choice"):
-                golds.append(str(problem["answer"]))
-                options.append(option_texts(record, columns))
-
-    found = {}  # reading -> the index of each right option
-    for reading in READINGS:
-        with suppress(ValueError):
-            each = zip(golds, options, strict=True)
-            found[reading] = [reading(gold, labels, texts) for gold, texts in each]
-        if labelled in found:
-            break
-    if max(map(len, columns)) == 1 and labelled not in found:
-        cells = [str(record.get(column)) for record in records for column in columns]
-        if all(re.fullmatch(r"-?[\d.]+|None|", cell) for cell in cells):
-            return read  # such as the numbers a and b of a x + b = c
-    names = ", ".join(columns)
-    if not found:
-        raise ValueError(f"not all answers are letters, numbers or texts of the options {names}")
-    if len({*map(tuple, found.values())}) > 1:
-        raise ValueError(f"the answers may count the options {names} from 0 or 1: write letters")
-    right = next(iter(found))
-
-    def read_choice(record: dict, index: int) -> dict:
-        problem = read(record, index)
-        if problem.get("choice") or not all(problem.values()):
-            return problem
-        texts = option_texts(record, columns)
-        letter = LETTERS[right(str(problem["answer"]), labels, texts)]
-        return problem | multiple_choice(problem["problem"], texts, letter, by_index=False)
-
-    return read_choice
-
-
-def option_texts(record: dict, columns: list[str]) -> list[str]:
-    """The options of a record, which may have fewer than others."""
-    texts = [cell_text(record.get(column), column) for column in columns]
-    while texts and not texts[-1]:
-        texts.pop()
-    return texts
-
-
-def labelled(gold: str, labels: list[str], texts: list[str]) -> int:
-    """The index of the option with this label. Like the others, raises ValueError for none."""
-    match = GOLD.fullmatch(gold)
-    return labels[: len(texts)].index(match[1].upper() if match else gold)
-
-
-def its_text(gold: str, labels: list[str], texts: list[str]) -> int:
-    return texts.index(gold)
-
-
-def from_zero(gold: str, labels: list[str], texts: list[str]) -> int:
-    return [str(number) for number in range(len(texts))].index(gold)
-
-
-def from_one(gold: str, labels: list[str], texts: list[str]) -> int:
-    return from_zero(str(int(gold) - 1), labels, texts)
-
-
-READINGS = (labelled, its_text, from_zero, from_one)  # of a gold
 
 
 def shown_letter(gold: str, text: str) -> str:

@@ -63,6 +63,7 @@ OPTIONS = ("options", "choices", "endings")  # columns that hold a list of optio
 OPTION = re.compile(
     r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)"
 )  # one option's
+NUMBER = re.compile(r"-?[\d.]+|None|")
 MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 
@@ -106,22 +107,26 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
     present = [column for column in columns if column in names]
     if source.whole or source.problem_column not in present or len(present) == 1:
         return names
-    more = {*OPTIONS, *option_columns(names), *filter(MEDIA.fullmatch, names)}
-    return present + [column for column in names if column in more - {*present}]
+    checked = {x for x in names if x in OPTIONS or OPTION.fullmatch(x) or MEDIA.fullmatch(x)}
+    return present + [column for column in names if column in checked - {*present}]
 
 
-def option_columns(names: list[str]) -> list[str]:
-    """The columns that hold an option each, such as A to D, option_a to option_d, sol1 and sol2."""
-    groups = {}  # word before the label -> {label: column}
+def option_columns(names: list[str], records: list[dict]) -> list[str]:
+    """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
+
+    Numbers in columns a, b may belong to a problem.
+    """
+    lists = [name for name in names if name in OPTIONS]
+    found = {}  # word before the label -> columns
     for name in names:
         match = OPTION.fullmatch(name)
         if match:
-            groups.setdefault(match[1].lower(), {})[match[2].upper()] = name
-    for group in groups.values():
-        labels = "".join(sorted(group))
-        if len(labels) > 1 and f" {labels}" in " ABCDEFGHIJ 123456789 0123456789":
-            return [group[label] for label in labels]
-    return []
+            found.setdefault(match[1].lower(), []).append(name)
+    for columns in found.values():
+        cells = [str(record.get(column)) for record in records for column in columns]
+        if len(columns) > 1 and not all(NUMBER.fullmatch(cell) for cell in cells):
+            return lists + columns
+    return lists
 
 
 def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:

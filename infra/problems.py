@@ -13,9 +13,8 @@ from datetime import date
 from functools import partial
 
 from answers.extraction import boxed_answer, boxes
-from infra.choices import choice_reader, gpqa_problem, mmlu_problem, shown_letter
+from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.data_sets import (
-    OPTIONS,
     SOURCES,
     Source,
     cell_text,
@@ -100,6 +99,12 @@ def load_problems(
             print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
         raise UserError(f"{where} holds no problem with an answer: see --answer-column")
+    hidden = [] if whole else option_columns([x for x in columns if x not in used], records)
+    if hidden and not all(problem.get("choice") for problem in problems.values()):
+        raise UserError(
+            f"{where}: the model would not see the options in {', '.join(hidden)}: write them into "
+            "the problems, as (A) ... and (B) ..., and drop the columns"
+        )
     return list(problems.values())
 
 
@@ -152,7 +157,7 @@ def reader_of(
     """(the function of a record and its index that returns a problem, the columns it uses).
 
     It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
-    Raises UserError if the records have none of these, or options in a column that is not read.
+    Raises UserError if the records have none of these.
     """
     answer = "tests" if "tests" in columns else source.answer_column
     needed = [source.problem_column] if source.whole else [source.problem_column, answer]
@@ -167,20 +172,7 @@ def reader_of(
             f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
             "--answer-column"
         )
-    for column in {*columns} & {*OPTIONS}:
-        raise UserError(
-            f"{where}: the model would not see the options in column {column}: write them into "
-            "the problems, and drop the column"
-        )
-    read, used = partial(read_record, source), [source.problem_column, answer]
-    options = option_columns(columns)
-    if not options:
-        return read, used
-    try:
-        read_choice = choice_reader(records, options, read)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
-    return read_choice, used if read_choice is read else [*used, *options]
+    return partial(read_record, source), [source.problem_column, answer]
 
 
 def read_record(source: Source, record: dict, index: int) -> dict:

@@ -83,7 +83,7 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_options_that_the_model_would_not_see_are_refused(suffix, tmp_path):
     path = write(tmp_path / f"a.{suffix}", [{"question": "q", "choices": ["u", "v"], "answer": 1}])
-    with pytest.raises(UserError, match="would not see the options in column choices"):
+    with pytest.raises(UserError, match="would not see the options in choices"):
         load_problems(path, "question", "answer")
 
 
