@@ -7,7 +7,6 @@ responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the
 
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -15,10 +14,12 @@ import ablations
 import extensions
 import methods
 from ablations import VARIANTS
+from infra.data_sets import SOURCES
 from infra.errors import UserError
 from infra.flags import Parser, flag, of_other_methods, spelled
+from infra.log import tracker_of
 from infra.ranks import DTYPES
-from infra.tables import SOURCES
+from infra.tokens import stop_texts
 from methods import DAPO_CLIP, Method
 from toy.by_name import SETS
 from toy.presets import TOYS
@@ -52,7 +53,8 @@ class Config:
     prompts: int = flag(128, "prompts per step", low=1, high=10**5)
     group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
-    temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
+    temperature: float = flag(1.0, "for sampling and log-probabilities", low=0.001)
+    stop: str = flag("", "text that ends a response, as an end token does; several: a JSON list")
     overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
 
     # Updates
@@ -63,16 +65,26 @@ class Config:
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
 
     # Model and data
-    model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
-    data: str = flag("deepmath", "a known name, a hub id, a .jsonl, .json, .csv or .parquet file")
+    # Hashes of their files and problems define a run, wherever these are.
+    model: str = flag(
+        "toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id", free=True
+    )
+    data: str = flag(
+        "deepmath", "a known name, a hub id, a .jsonl, .json, .csv or .parquet file", free=True
+    )
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
+    reward: str = flag("", "a function of your own, FILE.py:FUNCTION; default: verify.py's")
     prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
+    system: str = flag("", "a system message before each problem, for the chat template")
+    template_args: str = flag("", "for the chat template, such as '{\"enable_thinking\": false}'")
     max_prompt_tokens: int = flag(2048, "longer prompts are dropped", low=1)
     seed: int = flag(0, "for sampling and data order", low=0, high=10**12)
 
     # Evaluation
-    eval_data: str = flag("aime25", "evaluation problems; they select the best model; empty: none")
+    eval_data: str = flag(
+        "aime25", "evaluation problems; they select the best model; empty: none", free=True
+    )
     eval_limit: int = flag(0, "evaluate only the first problems; 0: all (ours)", low=0)
     eval_every: int = flag(10, "steps between evaluations (ours)", low=1, free=True)
     eval_samples: int = flag(8, "responses per problem, the n of avg@n", low=1, high=10**4)
@@ -93,10 +105,17 @@ class Config:
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
-    track: str = flag("", "also log to this module, such as wandb or trackio", free=True)
+    samples: int = flag(8, "responses saved at step 1 and each --eval-every", low=0, free=True)
+    track: str = flag("", "also log to this module: wandb, trackio or a FILE.py", free=True)
+    project: str = flag("delta", "the name of the project there", free=True)
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
+
+    @property
+    def score(self) -> str:
+        """The metric of evaluations, which selects the best model."""
+        return "eval_reward" if self.reward else "eval_accuracy"
 
 
 CLIP_FLAGS = ("clip_low", "clip_high")
@@ -121,8 +140,9 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_flags(cfg, given)
-    if cfg.track and find_spec(cfg.track) is None:
-        raise UserError(f"--track {cfg.track}: no module of this name: pip install {cfg.track}")
+    stop_texts(cfg.stop)  # raises
+    if cfg.track:
+        tracker_of(cfg.track)  # raises
     if cfg.prompts % cfg.mini_batch:
         raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
     return cfg
@@ -144,6 +164,8 @@ def check_flags(cfg: Config, given: dict) -> None:
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
         ("model", cfg.model != "toy", ("toy_regime",)),
+        ("track", not cfg.track, ("project",)),
+        ("prompt_template", cfg.prompt_template, ("system", "template_args")),
         ("data", known_data, ("problem_column", "answer_column")),
         ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]

@@ -17,6 +17,7 @@ Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of 
 """
 
 import math
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -31,18 +32,27 @@ from infra import ranks
 from infra.errors import UserError, one_line_endings, printable
 from infra.evaluation_files import Saved, load_benchmarks, saved_responses, write_averages
 from infra.flags import Parser, flag
-from infra.grading import grade_on_ranks, refuse_unmatchable
+from infra.grading import grade_on_ranks
 from infra.loading import load_model
+from infra.log import shown_prompt
 from infra.model_files import locate
-from infra.problems import encode_prompts, prepare_sandbox, refuse_length
+from infra.problems import (
+    PROMPT,
+    PROMPT_FLAGS,
+    encode_prompts,
+    prepare_grading,
+    prompt_flags,
+    refuse_length,
+)
 from infra.ranks import DTYPES, on_first_rank
 from infra.significance import mann_whitney, paired_bootstrap
+from infra.tokens import end_tokens, stop_texts
 from rollout import Sampling, rollout
 
 PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
 # A folder holds the responses of one model, sampled with one setting of these flags.
-SAMPLING_FLAGS = ("temperature", "top_p", "max_new_tokens", "seed", "prompt_template", "dtype")
+SAMPLING_FLAGS = ("temperature", "top_p", "max_new_tokens", "seed", *PROMPT_FLAGS, "stop", "dtype")
 # Their prompts belong to its identity: benchmarks may join later, with the same template.
 EXAMPLES = [{"problem": "1+1?"}, {"problem": "1+1?", "tests": [0]}]
 
@@ -54,7 +64,7 @@ class Settings:
     model: str = flag("", "Hugging Face folder or hub id")
     benchmarks: str = flag(PAPER_BENCHMARKS, "comma-separated: known sets, local files or hub ids")
     samples: int = flag(16, "responses per problem, the n of avg@n", low=1, high=10**4)
-    temperature: float = flag(1.0, "for sampling", above=0)
+    temperature: float = flag(1.0, "for sampling; 0: the likeliest token, one sample", low=0)
     top_p: float = flag(0.7, "nucleus sampling", above=0, high=1)
     max_new_tokens: int = flag(30000, "longest response, tokens", low=1)
     limit: int = flag(0, "evaluate only the first problems of each benchmark; 0: all", low=0)
@@ -62,7 +72,11 @@ class Settings:
     output_dir: str = flag("", "default: <model>-evaluation, or evaluation/<name> for a hub id")
     problem_column: str = flag("problem", "problem column, for a set without a known name")
     answer_column: str = flag("answer", "answer column, for a set without a known name")
-    prompt_template: str = flag("", "a prompt with {problem} in it; default: the chat template")
+    reward: str = flag("", "a function of your own, FILE.py:FUNCTION; default: verify.py's")
+    prompt_template: str = flag("", "a prompt with {problem} in it; default: the run's, if any")
+    system: str = flag("", "a system message before each problem, for the chat template")
+    template_args: str = flag("", "for the chat template, such as '{\"enable_thinking\": false}'")
+    stop: str = flag("", "text that ends a response, as an end token does; several: a JSON list")
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
     dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
@@ -103,24 +117,24 @@ def run(cfg: Settings) -> dict:
     """
     ranks.start_ranks()
     benchmarks = load_benchmarks(cfg)  # name -> problems
-    on_first_rank(prepare_sandbox, sum(benchmarks.values(), []))
-    for name, problems in benchmarks.items():
-        refuse_unmatchable(problems, f"--benchmarks {name}")
+    sets = {f"--benchmarks {name}": problems for name, problems in benchmarks.items()}
+    prepare_grading(sets, cfg.reward)
     folder = Path(cfg.output_dir)
     written = (*benchmarks, "averages.json")
     if cfg.regrade:
         settings = files.read_json(folder / "config.json")  # as `sample` wrote it
-        on_first_rank(files.claim, folder, settings, written)
+        on_first_rank(files.claim, folder, settings, written, Settings)
     else:
         settings = sample(cfg, benchmarks, folder, written)  # claims the folder, too
 
     results = {}
     for name, problems in benchmarks.items():
-        grades = grade_benchmark(problems, cfg.samples, folder / name)  # [P, n]
+        grades = grade_benchmark(problems, cfg.samples, folder / name, cfg.reward)  # [P, n]
         results[name] = summary(grades) | {"hash": files.hash_of(problems)}
     by_problem = [x for result in results.values() for x in result["by_problem"]]
     averages = {
         "model": settings["model"],
+        "reward": cfg.reward,
         "sampling": {x: settings.get(x) for x in SAMPLING_FLAGS} | {"samples": cfg.samples},
         "average": float(np.mean(by_problem)),  # each problem counts alike, as in Table 1
         "benchmarks": results,
@@ -135,21 +149,22 @@ def run(cfg: Settings) -> dict:
 def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
     """Claim the folder, and sample what its benchmarks lack. Returns the folder's settings."""
     model, model_config, tokenizer = locate(cfg.model)  # reads no weights yet
+    encoding = (tokenizer, math.inf, *prompt_flags(cfg).values())
     prompts = {}  # benchmark -> token ids
     for name, problems in benchmarks.items():
-        _, prompts[name] = encode_prompts(problems, tokenizer, math.inf, cfg.prompt_template)
+        _, prompts[name] = encode_prompts(problems, *encoding)
         refuse_length(model_config, prompts[name], cfg.max_new_tokens)
-    _, examples = encode_prompts(EXAMPLES, tokenizer, math.inf, cfg.prompt_template)
+    _, examples = encode_prompts(EXAMPLES, *encoding)
     flags = {name: getattr(cfg, name) for name in ("model", *SAMPLING_FLAGS)}
     dtype = ranks.computation_dtype(cfg.dtype)
     flags["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     identity = partial(files.identity_of, "evaluate", flags, model, prompts=examples)
     settings = on_first_rank(identity)
-    on_first_rank(files.claim, folder, settings, written)
+    on_first_rank(files.claim, folder, settings, written, Settings)
     first, *_ = prompts.values()
-    shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
-    on_first_rank(files.write_json, folder / "config.json", settings | shown)
     lm, tokenizer = load_model(model, dtype)
+    shown = shown_prompt(tokenizer, first[0], end_tokens(lm, tokenizer))  # not compared by `claim`
+    on_first_rank(files.write_json, folder / "config.json", settings | shown)
     for name, problems in benchmarks.items():
         sample_benchmark(cfg, lm, tokenizer, problems, prompts[name], folder / name)
     return settings
@@ -169,7 +184,8 @@ def sample_benchmark(
         return
     stream = int.from_bytes(sha256(folder.name.encode()).digest()[:8])  # no two share draws
     keys = [(cfg.seed, stream, i, sample) for i, sample in wanted]
-    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.top_p, cfg.in_flight)
+    limits = (cfg.top_p, cfg.in_flight, stop_texts(cfg.stop))
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, *limits)
     responses = rollout(lm, tokenizer, [prompts[i] for i, _ in wanted], keys, sampling)
     new = [
         {
@@ -190,10 +206,12 @@ def write_responses(folder: Path, lines: list[dict]) -> None:
     files.write_lines(folder / "responses.jsonl", lines)
 
 
-def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:
-    """Grades [P, n] of the responses saved in `folder`. Writes the wrong ones to wrong.jsonl.
+def grade_benchmark(
+    problems: list[dict], samples: int, folder: Path, reward: str = ""
+) -> np.ndarray:
+    """Grades [P, n] of the responses saved in `folder`. Writes those below 1 to wrong.jsonl.
 
-    All ranks call this. Raises UserError if responses are missing.
+    reward: --reward. All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
     # load_problems drops repeats: texts are unique
@@ -204,11 +222,11 @@ def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndar
         raise UserError(f"{folder} lacks {missing} of {len(lines)} responses: drop --regrade")
     responses = [Saved(line["response"], line["truncated"]) for line in lines]
     repeated = [problem for problem in problems for _ in range(samples)]
-    rewards = grade_on_ranks(responses, repeated)
+    rewards = grade_on_ranks(responses, repeated, reward=reward)
     wrong = [
-        line | {"answer": problem.get("answer")}
-        for line, problem, reward in zip(lines, repeated, rewards, strict=True)
-        if reward < 1
+        line | {"answer": problem.get("answer"), "reward": grade}
+        for line, problem, grade in zip(lines, repeated, rewards, strict=True)
+        if grade < 1
     ]
     on_first_rank(files.write_lines, folder / "wrong.jsonl", wrong)
     return np.array(rewards).reshape(len(problems), samples)
@@ -244,6 +262,8 @@ def compare(*folders: str) -> None:
                 f"{name}: {first} and {second} have different problems, or another order: run "
                 "evaluate.py --regrade for both with the same data"
             )
+    if a.get("reward", "") != b.get("reward", ""):
+        raise UserError(f"{first} and {second} have other rewards: run evaluate.py --regrade")
     if a["sampling"] != b["sampling"]:
         print(f"sampled differently: {first} {a['sampling']}, {second} {b['sampling']}")
 
@@ -271,7 +291,8 @@ def compare(*folders: str) -> None:
 def parse_config(argv: list[str]) -> Settings:
     """Parse a command line, and fill in --output-dir. Raises UserError."""
     parser = Parser(Settings, "evaluate.py", __doc__.splitlines()[0])
-    cfg = Settings(**vars(parser.parse_args(argv)))
+    given = vars(parser.parse_args(argv))
+    cfg = Settings(**given)
     if not cfg.model and not cfg.output_dir:
         raise UserError("--model DIR is required (or --output-dir with --regrade)")
     model = Path(cfg.model)
@@ -279,7 +300,23 @@ def parse_config(argv: list[str]) -> Settings:
     default = beside if model.is_dir() else f"evaluation/{model.name}"
     cfg.model = str(model)  # without a trailing slash
     cfg.output_dir = cfg.output_dir or default
+    if cfg.temperature == 0:
+        cfg.samples = 1  # all would be the same
+    stop_texts(cfg.stop)  # raises
+    if (model / PROMPT).exists():
+        ask_as_trained(cfg, given, files.read_json(model / PROMPT))
     return cfg
+
+
+def ask_as_trained(cfg: Settings, given: dict, trained: dict) -> None:
+    """Give cfg its model's prompts and --stop in training, unless a flag names others."""
+    if not given.keys() & trained.keys():
+        for name, value in trained.items():
+            setattr(cfg, name, value)
+        return
+    asked = {name: getattr(cfg, name) for name in trained}
+    if asked != trained and int(os.environ.get("RANK", 0)) == 0:
+        print(f"{cfg.model} was trained with other prompts: {trained}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:

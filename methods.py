@@ -20,7 +20,7 @@ import torch
 from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate, likelihood_ratio
 from infra.errors import UserError
-from infra.ranks import this_device
+from infra.ranks import is_equal_on_ranks, this_device
 
 DAPO_CLIP = (0.2, 0.28)
 
@@ -151,12 +151,19 @@ class Method:
         return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
 
     def checked_weights(self, tokens: TokenBatch, v, cfg) -> torch.Tensor:
-        """The weights ρ [N]. Raises UserError unless they are N finite numbers >= 0."""
+        """The weights ρ [N]. Raises UserError unless finite, >= 0, and the same on all ranks."""
         weights = self.weights(tokens, v, cfg)
-        if weights.shape != tokens.token.shape or not (weights.isfinite() & (weights >= 0)).all():
+        fits = weights.shape == tokens.token.shape and (weights.isfinite() & (weights >= 0)).all()
+        is_equal = is_equal_on_ranks(weights if fits else weights.new_tensor([math.inf]))
+        if not fits:
             raise UserError(
                 f"--method {cfg.method} must give one finite weight >= 0 for each of "
                 f"{len(tokens)} tokens: a negative one moves its token to the other side"
+            )
+        if not is_equal:
+            raise UserError(
+                f"--method {cfg.method} gives other weights on another rank: each rank holds only "
+                "its rows of v; `v @ d` and `w @ v` read all"
             )
         return weights
 

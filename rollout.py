@@ -15,6 +15,7 @@ Shapes: B responses, R of them in flight, m of these in a block, T tokens of a c
 size.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from infra.onednn import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Batch, Running, cache_capacity, room
-from infra.tokens import end_tokens, text_decoder
+from infra.tokens import end_tokens, stop_finder, text_decoder
 
 SEED_STRIDE = 1_000_003  # between the seeds of two runs; runs of fewer steps and epochs share none
 
@@ -40,16 +41,17 @@ class Sampling:
     temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
     in_flight: int = 256  # max responses sampled at once
+    stop: tuple[str, ...] = ()  # texts that end a response, as an end token does
 
 
 class Response(NamedTuple):
     """A sampled response, on the host."""
 
     prompt: list[int]  # token ids
-    tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
+    tokens: np.ndarray  # [tokens] int32, without the prompt, with the one that ends it
     sampler_logprob: np.ndarray  # [tokens] float32, log p under the sampler's distribution, nats
-    text: str  # decoded, without special tokens other than tags of thought
-    truncated: bool  # stopped by max_new_tokens, not by an end token
+    text: str  # decoded, up to a stop text, without special tokens other than tags of thought
+    truncated: bool  # stopped by max_new_tokens, not by an end token or a stop text
 
 
 # ---- one token -----------------------------------------------------------------------------------
@@ -103,26 +105,37 @@ def rollout(
     Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
     ends = end_tokens(lm, tokenizer)
-    text = text_decoder(tokenizer)
+    text = text_decoder(tokenizer, sampling.stop)
+    at_stop = stop_finder(tokenizer, sampling.stop) if sampling.stop else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
         responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
-        sample(lm, responses, ends, sampling)
+        sample(lm, responses, ends, sampling, at_stop)
         return [finished(response) for response in responses]
 
     def finished(running: Running) -> Response:
         tokens, logprob = running.result()
-        truncated = bool(tokens[-1] not in ends)
-        return Response(running.prompt, tokens, logprob, text(running.prompt, tokens), truncated)
+        return Response(
+            running.prompt, tokens, logprob, text(running.prompt, tokens), not running.ended
+        )
 
     # Neighbours, such as a prompt's group, are spread over the ranks. All responses to a hard
     # prompt are long, so a rank with the whole group would keep the others waiting.
     return shared_by_ranks(list(zip(prompts, keys, strict=True)), sample_share)
 
 
+def never(earlier: torch.Tensor, new: torch.Tensor) -> int:
+    """The `at_stop` of responses without stop texts."""
+    return 0
+
+
 @torch.no_grad()
-def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) -> None:
-    """Sample the responses, up to any token in `ends`. Raises FloatingPointError.
+def sample(
+    lm, responses: list[Running], ends: list[int], sampling: Sampling, at_stop=never
+) -> None:
+    """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
+
+    Raises FloatingPointError.
 
     Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
     and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
@@ -132,6 +145,7 @@ def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) ->
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
     record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
+    positions = getattr(lm.config, "max_position_embeddings", None) or math.inf  # may be learned
     waiting = list(responses)
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting:
@@ -142,7 +156,7 @@ def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) ->
             batch = Batch(lm, [response.tokens for response in running])
             while running:
                 remaining = max(sampling.max_new_tokens - each.count_new for each in running)
-                T = min(sampler.CHUNK, remaining)
+                T = min(sampler.CHUNK, remaining, max(1, positions - max(map(len, running))))
                 # A response that goes on has used all its numbers, so chunks change none.
                 u = np.stack([response.generator.random(T) for response in running])  # [R, T]
                 chunk = batch.next_tokens(
@@ -151,7 +165,8 @@ def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) ->
                 if chunk[1].isnan().any():
                     raise FloatingPointError("the model's logits are not finite")
                 for response, tokens, logprob in zip(running, *chunk, strict=True):
-                    response.append(tokens, logprob, ends, sampling.max_new_tokens)
+                    stopped = at_stop(response.tokens[len(response.prompt) :], tokens)
+                    response.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
                     progress.update(response.finished)
 
                 rows = [i for i in range(len(running)) if not running[i].finished]

@@ -48,6 +48,7 @@ from infra.progress import Stopwatch, with_bar
 from infra.rows import Rows
 from infra.run import Run
 from infra.shared_prompts import shares_prompts, states
+from infra.tokens import stop_texts
 from methods import Method, TokenBatch, TokenOutputs, packed
 from rollout import Response, Sampling, draw_indices, rollout, step_seed
 from toy.by_name import model_folder
@@ -219,9 +220,13 @@ def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
 
 
 def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> list[Rollout]:
-    """G graded responses o ~ π_old to each problem in `chosen`: R = 1 if it is right, else 0."""
+    """G graded responses o ~ π_old to each problem in `chosen`.
+
+    R = 1 if a response is right, else 0; or what --reward says.
+    """
     cfg = run.cfg
-    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
+    limits = {"in_flight": cfg.in_flight, "stop": stop_texts(cfg.stop)}
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, **limits)
     asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
     keys, earlier = [], Counter()
     for i in asked:  # of its random numbers; a problem that is chosen twice gets new responses
@@ -231,7 +236,7 @@ def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> l
         responses = rollout(lm, run.tokenizer, [run.prompts[i] for i in asked], keys, sampling)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
-    rewards = grade_on_ranks(responses, problems, grade_all)
+    rewards = grade_on_ranks(responses, problems, grade_all, cfg.reward)
     watch.lap("grading")
     return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
 
@@ -364,7 +369,7 @@ def evaluate_and_save(run: Run, found: dict) -> None:
     cfg, step = run.cfg, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         found = found | evaluate_held_out(run)
-        run.keep_best(found["eval_accuracy"])
+        run.keep_best(found[cfg.score])
     if found:
         run.log(found)
     if step % cfg.save_every == 0 or step == cfg.steps:
@@ -372,23 +377,24 @@ def evaluate_and_save(run: Run, found: dict) -> None:
 
 
 def evaluate_held_out(run: Run) -> dict[str, float]:
-    """avg@n on the held-out problems; --eval-greedy adds the accuracy of greedy responses.
+    """avg@n on the held-out problems; --eval-greedy adds the mean reward of greedy responses.
 
     Every call uses the random numbers of step 0, so that two evaluations differ only in the model.
     """
     cfg = run.cfg
-    passes = [("eval_accuracy", cfg.eval_samples, cfg.temperature)]
+    passes = [(cfg.score, cfg.eval_samples, cfg.temperature)]
     if cfg.eval_greedy:
         passes.append(("eval_greedy", 1, 0.0))
     found = {}
     with run.policy.unsharded() as lm:
         for name, n, temperature in passes:
-            sampling = Sampling(cfg.max_new_tokens, temperature, cfg.eval_top_p, cfg.in_flight)
+            limits = (cfg.eval_top_p, cfg.in_flight, stop_texts(cfg.stop))
+            sampling = Sampling(cfg.max_new_tokens, temperature, *limits)
             asked = [i for i in range(len(run.held_out)) for _ in range(n)]
             keys = [(cfg.seed, 0, i, j % n) for j, i in enumerate(asked)]
             prompts = [run.held_out_prompts[i] for i in asked]
             responses = rollout(lm, run.tokenizer, prompts, keys, sampling)
-            rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked])
+            rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked], reward=cfg.reward)
             found[name] = sum(rewards) / len(rewards)
     return found
 

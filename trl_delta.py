@@ -19,22 +19,25 @@ from functools import partial
 
 import torch
 import trl
+from datasets import Dataset
 from trl.scripts import grpo
 from trl.trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from config import METHODS, Config, check_flags, selected_method
+from infra.data_sets import cell_text
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flags_of_methods
+from infra.grading import refuse_unmatchable
 from infra.head import scaled_head
-from infra.problems import short_answer
+from infra.problems import NO_ANSWER, short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
-from infra.tables import cell_text
 from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, TokenBatch, TokenOutputs, dapo_surrogate
 from verify import reward
 
+OURS = [("trl_delta", "right"), ("__main__", "right")]  # our reward function
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
 
 
@@ -49,6 +52,10 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
         if cfg.method == "dr_grpo":
             raise UserError("--method dr_grpo needs rewards: use TRL's --scale_rewards none")
+        rewards = named.get("reward_funcs")
+        for each in rewards if isinstance(rewards, list) else [rewards]:
+            if (getattr(each, "__module__", ""), getattr(each, "__name__", "")) in OURS:
+                refuse_golds(named.get("train_dataset"))
         super().__init__(*arguments, **named)
         self.cfg = dataclasses.replace(cfg, group_size=self.num_generations)
         add_head(self)
@@ -179,11 +186,30 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def right(completions, solution, **_):
-    """R by verify.py, against the data set's column `solution`, of which the result counts."""
+def right(completions, solution=None, answer=None, **_):
+    """R by verify.py, against the data set's column `solution`, else `answer`."""
     texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
-    golds = [short_answer(cell_text(gold, "solution")) for gold in solution]
+    golds = [short_answer(cell_text(gold, "solution")) for gold in solution or answer]
     return [reward(text, gold) for text, gold in zip(texts, golds, strict=True)]
+
+
+def refuse_golds(data) -> None:
+    """Raise UserError if no response can match most of a data set's gold answers for `right`."""
+    if not isinstance(data, Dataset):
+        return  # a stream, which is read only once
+    columns = [name for name in ("solution", "answer") if name in data.column_names]
+    if not columns:
+        names = ", ".join(data.column_names)
+        raise UserError(f"--dataset_name has no column solution or answer, only {names}")
+    problems = []
+    for number, gold in enumerate(data[columns[0]], start=1):
+        try:
+            text = short_answer(cell_text(gold, columns[0]))
+        except ValueError as error:
+            raise UserError(f"--dataset_name, record {number}, {error}") from error
+        text = "" if NO_ANSWER.fullmatch(text) else text
+        problems.append({"problem": f"record {number}", "answer": text})
+    refuse_unmatchable(problems, "--dataset_name")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,7 +8,7 @@ import json
 import random
 import re
 
-from infra.tables import cell_text
+from infra.data_sets import cell_text
 
 LETTERS = "ABCDEFGHIJ"  # the grader reads no others
 GOLD = re.compile(r"(?:\\text\{)?\(?([A-J])[).]{0,2}\}?", re.IGNORECASE)  # B, (B), B. or \text{(B)}

@@ -7,10 +7,10 @@ data set. Without this room evaluate.py would sample every benchmark again.
 from pathlib import Path
 from typing import NamedTuple
 
+from infra.data_sets import FILES
 from infra.errors import UserError
 from infra.folder import read_lines, write_json
 from infra.problems import load_problems
-from infra.tables import FILES
 
 
 def load_benchmarks(cfg) -> dict[str, list[dict]]:
@@ -25,7 +25,8 @@ def load_benchmarks(cfg) -> dict[str, list[dict]]:
         folder = Path(name).name if Path(name).suffix in FILES else name.replace("/", "-")
         if folder in benchmarks:
             raise UserError(f"--benchmarks: two would share the folder {folder}: rename one")
-        problems = load_problems(name, *columns, flag="--benchmarks")
+        whole = bool(cfg.reward)
+        problems = load_problems(name, *columns, flag="--benchmarks", whole=whole)
         benchmarks[folder] = problems[: cfg.limit or None]
     return benchmarks
 
@@ -47,10 +48,14 @@ def write_averages(averages: dict, folder: Path) -> None:
     """Write averages.json, and print its averages as a Markdown table."""
     write_json(folder / "averages.json", averages)
     n = averages["sampling"]["samples"]
-    print(f"| benchmark | problems | avg@{n} | pass@{n} | standard error |\n|---|---|---|---|---|")
+    own = averages["reward"]  # --reward, which is no accuracy
+    heads = (f"mean reward of {n}", f"best of {n}") if own else (f"avg@{n}", f"pass@{n}")
+    digits = ".4f" if own else ".2%"
+    print(f"| benchmark | problems | {' | '.join(heads)} | standard error |\n|---|---|---|---|---|")
     for name, result in averages["benchmarks"].items():
         cells = [name, str(result["problems"])]
         for key in ("avg", "pass", "stderr"):
-            cells.append("-" if result[key] is None else f"{result[key]:.2%}")
+            cells.append("-" if result[key] is None else f"{result[key]:{digits}}")
         print("| " + " | ".join(cells) + " |")
-    print(f"question-weighted average: {averages['average']:.2%} ({folder / 'averages.json'})")
+    average = f"{averages['average']:{digits}} ({folder / 'averages.json'})"
+    print(f"question-weighted average: {average}")

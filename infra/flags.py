@@ -5,13 +5,16 @@
 defines the flag `--steps`, which refuses 0. config.py and evaluate.py have such fields.
 """
 
+import importlib
+import importlib.util
 import math
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Collection
 from dataclasses import Field, field, fields
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
-from infra.errors import UserError
+from infra.errors import UserError, first_line
 
 
 def flag(
@@ -57,6 +60,8 @@ def value_of(option: Field, text: str):
         least = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
+    if option.type is float and value and not 1e-30 <= abs(value) <= 1e30:
+        raise ArgumentTypeError(f"{text} is too small or too large for float32")
     return value
 
 
@@ -117,3 +122,18 @@ def defining_flags(config) -> dict:
     left_out = of_other_methods(config, config.method)
     defining = [option.name for option in fields(config) if not option.metadata["free"]]
     return {name: getattr(config, name) for name in defining if name not in left_out}
+
+
+@cache
+def module_of(name: str, text: str):
+    """The module that the flag `name` names: a FILE.py, or a module's name. Raises UserError."""
+    try:
+        if not text.endswith(".py"):
+            return importlib.import_module(text)
+        spec = importlib.util.spec_from_file_location(Path(text).stem, text)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{spelled(name)} {text} cannot be imported ({reason})") from error

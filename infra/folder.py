@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from infra.errors import Stop, UserError, first_line
 
 SMALL_FILES = (".json", ".jinja", ".model", ".txt")  # config, tokenizer and chat template
+SAMPLES = 256  # of a file of weights
 UNFINISHED = "being-written"
 
 
@@ -34,17 +36,19 @@ def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
     return {"command": command, **flags, "model_files": hash_of([], model), **hashes}
 
 
-def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
+def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) -> None:
     """Create `folder`, and lock it until this process ends.
 
     identity: the part of config.json, which the caller writes, that must stay the same. written:
-    patterns of the files that will be written. Raises UserError, and leaves the folder as it is, if
-    it has another identity, holds such files but no config.json, is in use, or cannot be written.
+    patterns of the files that will be written. flags: their dataclass; one that an older
+    config.json lacks had its default. Raises UserError, and leaves the folder as it is, if it has
+    another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     try:
         others = [path.name for pattern in written for path in folder.glob(pattern)]
         if (folder / "config.json").exists():
-            known = read_json(folder / "config.json")
+            defaults = {option.name: option.default for option in fields(flags)} if flags else {}
+            known = defaults | read_json(folder / "config.json")
             pairs = {name: (known.get(name), value) for name, value in identity.items()}
             others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
         if others:
@@ -74,18 +78,22 @@ def hash_of(content: list | dict, model: Path | None = None) -> str:
     """A hash of what results depend on: 16 hex digits.
 
     content: problems or prompts in their order, lists of them, or an identity.
-    model: a Hugging Face folder: its config, tokenizer and chat template, and the size and time of
-    its weights, or their names in the hub's cache, which are hashes.
+    model: a Hugging Face folder: its config, tokenizer and chat template, and of its weights the
+    names, the sizes, the headers and samples, which a step of training changes; no time, so that a
+    copy of the folder is the same model.
     """
     digest = sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():
         if path.suffix in SMALL_FILES:
             digest.update(path.name.encode() + path.read_bytes())
         if path.suffix == ".safetensors":
-            target = path.resolve()
-            stat = target.stat()
-            version = target.name if target.parent.name == "blobs" else stat.st_mtime_ns
-            digest.update(f"{path.name} {stat.st_size} {version}".encode())
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}".encode())
+            with open(path, "rb") as file:
+                digest.update(file.read(2**20))  # the header, and the first weights
+                for start in range(0, size, 1 + size // SAMPLES):
+                    file.seek(start)
+                    digest.update(file.read(4096))
     return digest.hexdigest()[:16]
 
 

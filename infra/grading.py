@@ -1,15 +1,20 @@
-"""Grades responses as 1.0 or 0.0: by their answer, their program or their letter.
+"""Grades responses as 1.0 or 0.0, by their answer, their program or their letter.
 
-`grade_all` grades a list of responses. `grade_on_ranks` splits it over the ranks: each response is
-graded once, and all ranks get the grades.
+Without this room a reward would be verify.py's alone: no letters, no programs, no function of the
+user's. `grade_all` grades a list of responses. `grade_on_ranks` splits it over the ranks: each
+response is graded once, and all ranks get the grades.
 """
 
 import math
 import re
+import traceback
 from collections.abc import Callable
+from functools import cache
+from numbers import Real
 
 from answers.letters import choice
-from infra.errors import UserError
+from infra.errors import UserError, first_line
+from infra.flags import module_of
 from infra.ranks import is_first_rank, shared_by_ranks
 from programs import ProgramsError, verify_code
 from verify import earnable, extract_answer, reward
@@ -43,6 +48,39 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
     return grades
 
 
+@cache
+def own_grader(text: str) -> Callable[..., list[float]]:
+    """The grader of --reward FILE.py:FUNCTION. Raises UserError.
+
+    The function gets a response's text and its problem: the whole record of the data set, with the
+    problem and the answer as train.py reads them. It returns the reward, one number.
+    """
+    place, _, name = text.rpartition(":")
+    function = getattr(module_of("reward", place), name, None) if place else None
+    if not callable(function):
+        raise UserError(f"--reward {text}: there is no such function: write FILE.py:FUNCTION")
+
+    def grade(texts: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
+        grades = []
+        for response, problem in zip(texts, problems, strict=True):
+            record = problem.get("record", {}) | problem
+            record.pop("record", None)
+            try:
+                reward = function(response, record)
+            except Exception as error:
+                line = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{line.filename}, line {line.lineno}"
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                raise UserError(f"--reward {text} failed ({reason}; {where})") from error
+            is_number = isinstance(reward, Real) and not isinstance(reward, bool)
+            if not is_number or not math.isfinite(reward):
+                raise UserError(f"--reward {text} returned {reward!r:.80}: return a finite float")
+            grades.append(float(reward))
+        return grades
+
+    return grade
+
+
 def states_answer(text: str, problem: dict) -> bool:
     """Whether a response states an answer of its problem's kind, right or wrong.
 
@@ -56,13 +94,19 @@ def states_answer(text: str, problem: dict) -> bool:
 
 
 def grade_on_ranks(
-    responses: list, problems: list[dict], grader: Callable[..., list[float]] = grade_all
+    responses: list,
+    problems: list[dict],
+    grader: Callable[..., list[float]] = grade_all,
+    reward: str = "",
 ) -> list[float]:
     """The grade of each response to its problem, with the work split over the ranks.
 
-    responses: records with `text` and `truncated`. grader: such as grade_all. All ranks get all
-    grades. Raises UserError unless the grader returns one finite number for each.
+    responses: records with `text` and `truncated`. grader: such as grade_all. reward: --reward,
+    which replaces it. All ranks get all grades. Raises UserError unless the grader returns one
+    finite number for each.
     """
+    if reward:
+        grader = own_grader(reward)
 
     def grade_share(share: list[tuple]) -> list[float]:
         texts = [response.text for response, _ in share]
@@ -113,6 +157,8 @@ NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Lou
 
 def why_unearnable(gold: str) -> str:
     """Why no short answer can equal a gold answer; empty if one can."""
+    if not gold:
+        return "is missing"
     if not earnable(gold):
         return "restates a question, stands for none or is too long"
     if NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS:

@@ -1,13 +1,15 @@
 """The first rank's reports: a line per step, metrics.jsonl and samples.jsonl."""
 
+import math
 from datetime import timedelta
 
 import torch
 
-from infra.errors import printable
-from infra.folder import append_line, read_json, read_lines
+from infra.errors import UserError, printable
+from infra.flags import module_of
+from infra.folder import append_line, read_lines
+from infra.ranks import is_first_rank
 
-GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 # The metrics in the line of a step
@@ -20,11 +22,12 @@ SHOWN = [
     "clip_fraction",
     "lambda_std",
 ]
-SHOWN += ["seconds", "eval_accuracy", "eval_greedy"]
+SCORES = ["eval_accuracy", "eval_reward", "eval_greedy"]
+SHOWN += ["seconds", *SCORES]
 
 
 def introduce(run) -> None:
-    """Print a run's size, folder, first prompt and end tokens before its first step."""
+    """Print a run's size and folder before its first step."""
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
@@ -32,10 +35,30 @@ def introduce(run) -> None:
         if run.state.step == run.cfg.steps:
             line += ", the last one: nothing is trained"
         print(printable(line))
-        texts = read_json(run.folder / "config.json")
-        ends = " or ".join(map(repr, texts["end_tokens"]))
-        prompt = texts["first_prompt"][:300]
-        print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
+
+
+def shown_prompt(tokenizer, prompt: list[int], ends: list[int]) -> dict:
+    """A prompt and the end tokens as texts, for config.json; the first rank prints them."""
+    text, tokens = tokenizer.decode(prompt), [tokenizer.decode(token) for token in ends]
+    if is_first_rank():
+        ended = " or ".join(map(repr, tokens))
+        print(f"a prompt: {text[:300]!r}; a response ends with {ended}", flush=True)
+    return {"first_prompt": text, "end_tokens": tokens}
+
+
+def tracker_of(text: str):
+    """The module --track, whose functions init, log and finish are called as wandb's are.
+
+    Raises UserError if it is not installed, or has other functions.
+    """
+    tracker = module_of("track", text)
+    for name in ("init", "log", "finish"):
+        if not callable(getattr(tracker, name, None)):
+            raise UserError(
+                f"--track {text} has no function {name}: a tracker has init, log and finish; "
+                "docs/running.md has one for TensorBoard"
+            )
+    return tracker
 
 
 def log(run, metrics: dict) -> None:
@@ -66,7 +89,7 @@ def print_summary(run) -> None:
     metrics = read_lines(run.folder / "metrics.jsonl")
     seconds = [line["seconds"] for line in metrics if "seconds" in line]
     gained = ""
-    for name in ("eval_accuracy", "eval_greedy"):
+    for name in SCORES:
         accuracy = [line[name] for line in metrics if name in line]
         if accuracy:
             gained += f"{name} {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, "
@@ -109,33 +132,36 @@ def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
 
 
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
-    """Append two responses from each of four groups, spread over the batch, to samples.jsonl.
+    """Append --samples responses to samples.jsonl, two or more from groups spread over the batch.
 
-    The two rewards differ if the group's do. Tests, which are often long, are left out; `lambda` is
-    the token's ρ. rollouts, tokens, weight: as in train.train_step.
+    The first two rewards of a group differ if any do. Tests, which are often long, are left out;
+    `lambda` is the token's ρ. rollouts, tokens, weight: as in train.train_step.
     """
-    if run.rank > 0:
+    if run.rank > 0 or not run.cfg.samples:
         return
     G = run.cfg.group_size
-    count = len(rollouts) // G
-    for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:  # evenly spread
-        group = rollouts[g * G : (g + 1) * G]
-        rewards = [rollout.reward for rollout in group]
-        differing = [j for j in range(G) if rewards[j] != rewards[0]]
-        for j in (0, differing[0] if differing else 1):
+    groups = min(len(rollouts) // G, math.ceil(run.cfg.samples / 2))
+    each = min(G, math.ceil(run.cfg.samples / groups))  # responses of a group
+    spread = range(0, len(rollouts) // G, len(rollouts) // G // groups)
+    for g in spread[:groups]:
+        rewards = [rollout.reward for rollout in rollouts[g * G : (g + 1) * G]]
+        differing = [j for j in range(1, G) if rewards[j] != rewards[0]]
+        others = differing[:1] + [j for j in range(1, G) if j not in differing[:1]]
+        for j in [0, *others][:each]:
+            problem, response = rollouts[g * G + j].problem, rollouts[g * G + j].response
             span = tokens.span(g * G + j)  # the response's tokens
             sample = {
                 "step": step,
-                **{key: cell for key, cell in group[j].problem.items() if key != "tests"},
+                **{key: problem[key] for key in problem if key not in ("tests", "record")},
                 "group": g,
                 "group_rewards": rewards,
                 "reward": rewards[j],
-                "truncated": group[j].response.truncated,
-                "advantage": round(float(tokens.advantage[span.start]), 4),
-                "response": group[j].response.text,
-                "tokens": [run.tokenizer.decode([token]) for token in group[j].response.tokens],
-                "lambda": weight[span].double().round(decimals=4).tolist(),
-                "logprob": tokens.old_logprob[span].double().round(decimals=3).tolist(),
-                "entropy": tokens.entropy[span].double().round(decimals=3).tolist(),
+                "truncated": response.truncated,
+                "advantage": float(tokens.advantage[span.start]),
+                "response": response.text,
+                "tokens": [run.tokenizer.decode([token]) for token in response.tokens],
+                "lambda": weight[span].tolist(),
+                "logprob": tokens.old_logprob[span].tolist(),
+                "entropy": tokens.entropy[span].tolist(),
             }
             append_line(run.folder / "samples.jsonl", sample)

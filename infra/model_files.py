@@ -5,6 +5,7 @@ or contradict each other is refused in one line. loading.py checks at every load
 are right.
 """
 
+import json
 from pathlib import Path
 
 import torch
@@ -16,14 +17,15 @@ from transformers.utils import logging as hf_logging
 from infra.errors import UserError, one_line
 from infra.ranks import is_first_rank
 
-DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]  # before the weights
+INDEX = "model.safetensors.index.json"
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
 
 
 def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a language model, given its folder or hub id; no weights.
+    """(folder, config, tokenizer) of a language model, given its folder or hub id.
 
-    Raises UserError.
+    Of a hub id, the weights are downloaded last. Raises UserError.
     """
     # Keep progress bars and load reports out of the output; `from_files` raises load problems.
     hf_logging.set_verbosity_error()
@@ -35,16 +37,32 @@ def locate(name: str | Path) -> tuple:
             f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
         )
     if not folder.is_dir():
-        trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
-        with one_line(name, trouble):
-            # One rank of a node downloads while the others wait.
-            folder = Path(snapshot_download(str(folder), allow_patterns=DOWNLOADED))
+        folder = downloaded(name, DOWNLOADED)
     _, config = read_configs(name, folder)
     if not [path for kind in TOKENIZERS for path in folder.glob(kind)]:
         raise UserError(f"--model {name}: no tokenizer in {folder}")  # else transformers makes one
     with one_line(name, f"cannot read the tokenizer in {folder}"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not Path(name).is_dir():
+        downloaded(name, files_of_weights(folder))
     return folder, config, tokenizer
+
+
+def downloaded(name: str | Path, files: list[str]) -> Path:
+    """The folder of a hub id in the cache, with these files of the id's own. Raises UserError."""
+    trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
+    with one_line(name, trouble):
+        # One rank of a node downloads while the others wait. Folders in it hold other copies.
+        given = {"allow_patterns": files, "ignore_patterns": ["*/*"]}
+        return Path(snapshot_download(str(Path(name)), **given))
+
+
+def files_of_weights(folder: Path) -> list[str]:
+    """The files that from_pretrained reads: those in the index, else one."""
+    if not (folder / INDEX).exists():
+        return ["model.safetensors"]
+    with one_line(folder, f"cannot read {INDEX}"):
+        return sorted({*json.loads((folder / INDEX).read_text())["weight_map"].values()})
 
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
@@ -58,7 +76,10 @@ def read_configs(name: str | Path, folder: str | Path) -> tuple:
     if type(config) not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING or whole.is_encoder_decoder:
         raise UserError(f"{model} has no causal language model: pass a text model")
     if getattr(whole, "quantization_config", None) is not None:
-        raise UserError(f"{model} is quantised: pass the original model")
+        raise UserError(
+            f"{model} is quantised: pass the original model, or one without quantisation "
+            "(docs/models.md)"
+        )
     config.name_or_path = whole.name_or_path
     return whole, config
 
@@ -105,3 +126,23 @@ def language_model(name: str | Path, whole: torch.nn.Module, config) -> torch.nn
     lm.set_output_embeddings(head)
     lm.generation_config = whole.generation_config
     return lm
+
+
+def with_old_names(config: dict) -> dict:
+    """A config.json of transformers 5, with the names that transformers 4 reads beside its own.
+
+    Without rope_theta, transformers 4 would take 10000.
+    """
+    rope = config.get("rope_parameters") or {}
+    whole = rope.get("full_attention", rope)  # some have other parameters in layers with a window
+    if "rope_theta" not in whole:
+        return config
+    scaling = {name: x for name, x in whole.items() if name != "rope_theta"}
+    old = {"rope_theta": whole["rope_theta"], "torch_dtype": config.get("dtype")}
+    if "partial_rotary_factor" in scaling:
+        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
+    if scaling.get("rope_type") != "default":
+        old["rope_scaling"] = scaling
+    if "sliding_attention" in rope:
+        old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+    return config | old

@@ -1,9 +1,11 @@
 """Loads problems from the toy, a local file or the hub, and encodes their prompts.
 
 A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
-choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer.
+choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer. For a
+reward of one's own it also has "record", the whole record of the data set.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +14,16 @@ from functools import partial
 
 from answers.extraction import boxed_answer, boxes
 from infra.choices import gpqa_problem, mmlu_problem, shown_letter
+from infra.data_sets import (
+    SOURCES,
+    Source,
+    cell_text,
+    option_columns,
+    read_table,
+)
 from infra.errors import UserError, first_line, one_line
-from infra.grading import refuse_unmatchable
+from infra.grading import own_grader, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
-from infra.tables import OPTIONS, SOURCES, Source, cell_text, read_table
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
 from programs.sandbox.client import start_sandbox
@@ -23,6 +31,10 @@ from toy.by_name import SETS, problem_set
 
 DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
 DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
+NO_ANSWER = re.compile(  # golds that stand for none, as in NuminaMath
+    r"(?i)(\\text\{)?(proof|proved|not ?found|no answer|not available|n/a|null|nan|unknown|tbd|"
+    r"see (the )?(solution|proof|explanation|above|below)|\?+|-+)\.?\}?"
+)
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -32,51 +44,80 @@ def load_problems(
     answer_column: str = "answer",
     seed: int = 0,
     flag: str = "--data",
+    whole: bool = False,
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
     Records without a text or an answer are dropped, as are repeated problems, of which the first
-    counts; the first rank prints how many, and whether repeats have other answers. Raises
-    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
-    that does not end with the user's message, or no remaining problem.
+    counts; the first rank prints how many, whether repeats have other answers, and which columns
+    are not used. whole: for a reward of one's own, which reads the record; then no answer is
+    needed. Raises UserError, which names `flag`, for an unreadable set, a missing column, an
+    invalid cell, a chat that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
 
     own = Source(name, problem_column, answer_column)  # of a local file, only the columns matter
-    source = SOURCES.get(name, own)
-    records = read_table(name, source, flag)
-    read = reader_of(records, source, f"{flag} {name}")
+    source = replace(SOURCES.get(name, own), whole=whole)
+    records, columns = read_table(name, source, flag)
+    where = f"{flag} {name}"
+    read, used = reader_of(records, columns, source, where)
 
     problems = {}  # by text; of several with the same text, the first that has an answer
     disputed = []  # texts of repeats with another answer
+    placeholders = []  # golds that stand for none
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
         except ValueError as error:
-            raise UserError(f"{flag} {name}, record {index + 1}, {first_line(error)}") from error
-        if all(problem.values()) and problems.setdefault(problem["problem"], problem) != problem:
-            disputed.append(problem["problem"])
-    if len(problems) < len(records) and is_first_rank():
-        dropped = f"{len(records) - len(problems)} of {len(records)} records dropped"
-        print(f"{name}: {dropped}: repeated, or without a text or an answer")
-    if disputed and is_first_rank():
-        other = "repeat a problem with another answer, which is not used; the first"
-        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
+            raise UserError(f"{where}, record {index + 1}, {first_line(error)}") from error
+        if whole:
+            problem["record"] = record
+        elif NO_ANSWER.fullmatch(problem.get("answer", "")):
+            placeholders.append(problem["answer"])
+            continue
+        if problem["problem"] and (whole or all(problem.values())):
+            first = problems.setdefault(problem["problem"], problem)
+            if first | {"record": None} != problem | {"record": None}:
+                disputed.append(problem["problem"])
+
+    if is_first_rank():
+        unused = [column for column in columns if column not in used]
+        if unused and name not in SOURCES:
+            print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
+        if placeholders:
+            print(
+                f"{name}: {len(placeholders)} of {len(records)} gold answers can never be earned: "
+                f"they stand for none, as {placeholders[0]!r}; they are dropped"
+            )
+        dropped = len(records) - len(problems) - len(placeholders)
+        if dropped:
+            why = "repeated, or without a text or an answer"
+            print(f"{name}: {dropped} of {len(records)} records dropped: {why}")
+        if disputed:
+            other = "repeat a problem with another answer, which is not used; the first"
+            print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
     if not problems:
-        raise UserError(f"{flag} {name} holds no problem with an answer: see --answer-column")
+        raise UserError(f"{where} holds no problem with an answer: see --answer-column")
+    hidden = [] if whole else option_columns([x for x in columns if x not in used], records)
+    if hidden and not all(problem.get("choice") for problem in problems.values()):
+        raise UserError(
+            f"{where}: the model would not see the options in {', '.join(hidden)}: write them into "
+            "the problems, as (A) ... and (B) ..., and drop the columns"
+        )
     return list(problems.values())
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     """(training problems, held-out problems) of a config.Config. Raises UserError."""
     columns = (cfg.problem_column, cfg.answer_column, cfg.seed)
-    problems = load_problems(cfg.data, *columns)
-    held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
-    held_out = held_out[: cfg.eval_limit or None]
-    refuse_unmatchable(problems, f"--data {cfg.data}")  # golds; prints how many
-    refuse_unmatchable(held_out, f"--eval-data {cfg.eval_data}")
-    on_first_rank(prepare_sandbox, problems + held_out)
+    problems = load_problems(cfg.data, *columns, whole=bool(cfg.reward))
+    held_out = []
+    if cfg.eval_data:
+        held_out = load_problems(cfg.eval_data, *columns, "--eval-data", bool(cfg.reward))
+        held_out = held_out[: cfg.eval_limit or None]
+    sets = {f"--data {cfg.data}": problems, f"--eval-data {cfg.eval_data}": held_out}
+    prepare_grading(sets, cfg.reward)
     seen = {problem["problem"] for problem in problems}
     shared = sum(problem["problem"] in seen for problem in held_out)
     if shared and is_first_rank():
@@ -84,30 +125,46 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     return problems, held_out
 
 
-def prepare_sandbox(problems: list[dict]) -> None:
-    """If any problem has tests, start the program sandbox, and print so. Raises UserError."""
-    if any("tests" in problem for problem in problems):
-        try:
-            print(start_sandbox(), flush=True)
-        except ProgramsError as error:
-            raise UserError(error) from error
+def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
+    """Refuse sets that cannot be graded, and start the sandbox for programs. All ranks call this.
+
+    sets: their flag -> problems. reward: a function of the user's, which grades instead. Raises
+    UserError.
+    """
+    if reward:
+        own_grader(reward)  # loads it
+        return
+    for where, problems in sets.items():
+        refuse_unmatchable(problems, where)  # golds; prints how many
+    if any("tests" in problem for problems in sets.values() for problem in problems):
+        on_first_rank(print_sandbox)
+
+
+def print_sandbox() -> None:
+    """Start the program sandbox, and print so. Raises UserError."""
+    try:
+        print(start_sandbox(), flush=True)
+    except ProgramsError as error:
+        raise UserError(error) from error
 
 
 # ---- records -------------------------------------------------------------------------------------
 
 
-def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict, int], dict]:
-    """The function of a record and its index that returns a problem.
+def reader_of(
+    records: list[dict], columns: list[str], source: Source, where: str
+) -> tuple[Callable[[dict, int], dict], list[str]]:
+    """(the function of a record and its index that returns a problem, the columns it uses).
 
     It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
-    Raises UserError if the records have none of these, or options in a column that is not read.
+    Raises UserError if the records have none of these.
     """
-    columns = dict.fromkeys(column for record in records for column in record)  # in order
     answer = "tests" if "tests" in columns else source.answer_column
-    missing = [name for name in (source.problem_column, answer) if name not in columns]
+    needed = [source.problem_column] if source.whole else [source.problem_column, answer]
+    missing = [name for name in needed if name not in columns]
     for layout, read in (*KNOWN, *LAYOUTS):
-        if missing and columns.keys() >= set(layout):
-            return read
+        if missing and {*columns} >= {*layout}:
+            return read, [*layout]
     if missing == ["problem"] and "question" in columns:
         source, missing = replace(source, problem_column="question"), []
     if missing:
@@ -115,12 +172,7 @@ def reader_of(records: list[dict], source: Source, where: str) -> Callable[[dict
             f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
             "--answer-column"
         )
-    for column in columns.keys() & OPTIONS:
-        raise UserError(
-            f"{where}: the model would not see the options in column {column}: write them into "
-            "the problems, and drop the column"
-        )
-    return partial(read_record, source)
+    return partial(read_record, source), [source.problem_column, answer]
 
 
 def read_record(source: Source, record: dict, index: int) -> dict:
@@ -138,10 +190,15 @@ def read_record(source: Source, record: dict, index: int) -> dict:
             )
         cell = "\n".join(message["content"] for message in cell)
     problem = {"problem": cell_text(cell, source.problem_column), **chat}
+    if "<image>" in problem["problem"]:
+        raise ValueError("has an <image>, which the model would not see: drop such problems")
 
     tests = record.get("tests")
     if tests is None:
-        answer = short_answer(cell_text(record.get(source.answer_column), source.answer_column))
+        answer = record.get(source.answer_column)
+        if source.whole and not isinstance(answer, str):
+            return problem | {"answer": answer}  # as it is: a reward of one's own reads it
+        answer = short_answer(cell_text(answer, source.answer_column))
         letter = shown_letter(answer, problem["problem"])
         return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
     return problem | {"tests": checked_tests(tests, "column tests")}
@@ -181,21 +238,43 @@ KNOWN = [  # (columns of a known set, reader), before those of programs.problems
 # ---- prompts -------------------------------------------------------------------------------------
 
 
+PROMPT = "prompt.json"  # in the folder of a trained model: the flags of its run's prompts
+PROMPT_FLAGS = ("prompt_template", "system", "template_args")
+
+
+def prompt_flags(cfg) -> dict[str, str]:
+    """The values of PROMPT_FLAGS in a config.Config or an evaluate.Settings."""
+    return {name: getattr(cfg, name) for name in PROMPT_FLAGS}
+
+
 def encode_prompts(
-    problems: list[dict], tokenizer, limit: int, template: str = ""
+    problems: list[dict],
+    tokenizer,
+    limit: int,
+    template: str = "",
+    system: str = "",
+    template_args: str = "",
 ) -> tuple[list[dict], list[list[int]]]:
     """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
-    literal `\\n` in the template, as typed in a shell, is a line break. Raises UserError if no
-    problem remains, or a template does not fit.
+    literal `\\n` in the template, as typed in a shell, is a line break. system: a first message of
+    chats that have none. template_args: a JSON dictionary for the chat template. Raises UserError
+    if no problem remains, or a template does not fit.
     """
+    if (system or template_args) and (template or not tokenizer.chat_template):
+        raise UserError("--system and --template-args do nothing without a chat template")
+    with one_line(tokenizer.name_or_path, f"--template-args {template_args} is no JSON dictionary"):
+        options = dict(json.loads(template_args or "{}"))
+    for option in options:
+        if option not in tokenizer.get_chat_template():
+            raise UserError(f"--template-args: the chat template does not read {option}")
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
     if template and any("chat" in problem for problem in problems):
         raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
-    prompts = [encode_prompt(problem, tokenizer, template) for problem in problems]
+    prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     dropped = len(problems) - len(fits)
     if dropped and not fits:
@@ -205,7 +284,7 @@ def encode_prompts(
     return [problems[i] for i in fits], [prompts[i] for i in fits]
 
 
-def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
+def encode_prompt(problem: dict, tokenizer, template: str, system: str, options: dict) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
     The last two pass the chat template, if the model has one; UserError if it fails, or leaves the
@@ -222,9 +301,11 @@ def encode_prompt(problem: dict, tokenizer, template: str) -> list[int]:
 
     remedy = "write the problems as texts" if chat else "pass --prompt-template"
     chat = chat or [{"role": "user", "content": instructed}]
+    if system and chat[0]["role"] != "system":
+        chat = [{"role": "system", "content": system}, *chat]
     with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
         dated = DATED.sub(fixed_day, tokenizer.get_chat_template())
-        form = {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
+        form = options | {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
         text = tokenizer.apply_chat_template(chat, **form)
         if chat[-1]["content"].strip() not in text:
             raise ValueError("the problem is missing: it may expect a list of parts")

@@ -5,7 +5,7 @@ is written in `being-written/` and renamed when complete.
 """
 
 import atexit
-import importlib
+import math
 import os
 import shutil
 import signal
@@ -24,8 +24,17 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Stop, UserError, first_line
 from infra.flags import defining_flags
-from infra.log import hint_at_equal_rewards, introduce, log, print_summary, save_samples
-from infra.problems import encode_prompts, refuse_length
+from infra.log import (
+    hint_at_equal_rewards,
+    introduce,
+    log,
+    print_summary,
+    save_samples,
+    shown_prompt,
+    tracker_of,
+)
+from infra.model_files import with_old_names
+from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
 from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
@@ -59,28 +68,25 @@ class Run:
         self.method = method  # a methods.Method
         self.rank, self.world = ranks.rank_and_world()
         self.folder = Path(cfg.output_dir)
-        encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+        encoding = (tokenizer, cfg.max_prompt_tokens, *prompt_flags(cfg).values())
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         self.stop_signal = None  # SIGTERM or SIGINT, once received
 
         refuse_length(policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
         identity = self.identity()
-        on_first_rank(files.claim, self.folder, identity, WRITTEN)
+        on_first_rank(files.claim, self.folder, identity, WRITTEN, type(cfg))
         self.state = restore(self.folder, policy, optimizer)
         self.method.memory.update(self.state.memory)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
         ends = end_tokens(policy.unsharded_lm[0], tokenizer)
-        shown = {  # for people
-            "first_prompt": tokenizer.decode(self.prompts[0]),
-            "end_tokens": [tokenizer.decode(token) for token in ends],
-        }
+        shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people
         lines = on_first_rank(
             begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
         )
-        evaluated = [line for line in lines if "eval_accuracy" in line and line["step"] > 0]
-        self.best = max((line["eval_accuracy"] for line in evaluated), default=-1.0)
+        evaluated = [line for line in lines if cfg.score in line and line["step"] > 0]
+        self.best = max((line[cfg.score] for line in evaluated), default=-math.inf)
         self.tracker = started_tracker(cfg, self.folder) if self.rank == 0 else None
         introduce(self)
 
@@ -149,15 +155,15 @@ class Run:
         """Write, track and print the metrics of the newest step."""
         log(self, {"step": self.state.step, **metrics})
 
-    def keep_best(self, accuracy: float) -> None:
+    def keep_best(self, score: float) -> None:
         """Export the model to best/ if it is the best one after step 0. All ranks call this."""
-        if self.state.step > 0 and accuracy > self.best:
-            self.best = accuracy
-            export(self.folder / "best", self.policy, self.tokenizer)
+        if self.state.step > 0 and score > self.best:
+            self.best = score
+            export(self.folder / "best", self.policy, self.tokenizer, self.cfg)
 
     def finish(self) -> None:
         """Export the model, and print a summary. All ranks call this."""
-        export(self.folder / "model", self.policy, self.tokenizer)
+        export(self.folder / "model", self.policy, self.tokenizer, self.cfg)
         print_summary(self)
 
     def save(self) -> None:
@@ -179,14 +185,14 @@ class Run:
 
 
 def started_tracker(cfg, folder: Path) -> object | None:
-    """The module --track, which has wandb's functions init, log and finish, if there is one."""
+    """The module --track, if there is one, after its `init`. Raises UserError."""
     if not cfg.track:
         return None
-    tracker = importlib.import_module(cfg.track)
+    tracker = tracker_of(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"
     os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
-    tracker.init(project="delta", name=name, config=asdict(cfg), resume="allow")
+    tracker.init(project=cfg.project, name=name, config=asdict(cfg), resume="allow")
     atexit.register(tracker.finish)
     return tracker
 
@@ -263,10 +269,11 @@ def restore(folder: Path, policy, optimizer) -> RunState:
     return state
 
 
-def export(folder: Path, policy, tokenizer) -> None:
+def export(folder: Path, policy, tokenizer, cfg) -> None:
     """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop.
 
     Other programs end its responses where the run did, which the published config may not say.
+    evaluate.py asks as the run did.
     """
     new = folder.parent / files.UNFINISHED
     with policy.unsharded() as lm:
@@ -276,6 +283,9 @@ def export(folder: Path, policy, tokenizer) -> None:
         with files.writing(folder):
             lm.save_pretrained(new)
             tokenizer.save_pretrained(new)
+            config = files.read_json(new / "config.json")
+            files.write_json(new / "config.json", with_old_names(config))
+            files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})
             replace_model(folder, new)
 
 

@@ -31,12 +31,13 @@ TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sort
 
 @dataclass(eq=False)  # compared by identity
 class Running:
-    """A response that is being sampled; batch.Rollout is one that is done."""
+    """A response that is being sampled; rollout.Response is one that is done."""
 
     prompt: list[int]  # token ids
     generator: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
-    finished: bool = False
+    ended: bool = False  # by an end token or a stop text
+    finished: bool = False  # or by the limit
 
     def __post_init__(self):
         self.tokens = torch.tensor(self.prompt)  # and the new tokens so far
@@ -49,15 +50,25 @@ class Running:
         return len(self) - len(self.prompt)
 
     def append(
-        self, tokens: torch.Tensor, logprob: torch.Tensor, ends: list[int], limit: int
+        self,
+        tokens: torch.Tensor,
+        logprob: torch.Tensor,
+        ends: list[int],
+        limit: int,
+        at_stop: int = 0,
     ) -> None:
-        """Add `tokens` and their log p, up to the first end token or `limit` new tokens."""
+        """Add `tokens` and their log p, up to the first end token or `limit` new tokens.
+
+        at_stop: how many of these there are up to the one that completes a stop text; 0: none does.
+        """
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
-        up_to_end = int(at_end[0]) + 1 if len(at_end) else len(tokens)
-        count = min(up_to_end, limit - self.count_new)
+        up_to_end = [int(each) + 1 for each in at_end[:1]] + [at_stop] * (at_stop > 0)
+        last = min(up_to_end, default=len(tokens) + 1)
+        count = min(last, len(tokens), limit - self.count_new)
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
-        self.finished = int(self.tokens[-1]) in ends or self.count_new == limit
+        self.ended = count == last
+        self.finished = self.ended or self.count_new == limit
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(new tokens, int32; their log p, float32)."""

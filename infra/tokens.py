@@ -1,6 +1,9 @@
 """What a tokenizer's special tokens mean: which end a response, and which stay in its text."""
 
+import json
 from collections.abc import Callable, Iterable
+
+import torch
 
 from answers.thoughts import last_tag, open_thought
 from infra.errors import UserError, one_line
@@ -47,11 +50,48 @@ def turn_end(tokenizer) -> int | None:
     return visible[0] if visible and visible[0] in tokenizer.added_tokens_decoder else None
 
 
-def text_decoder(tokenizer) -> Callable[[list[int], Iterable[int]], str]:
+def stop_texts(flag: str) -> tuple[str, ...]:
+    r"""The texts of --stop: one, or a JSON list. A typed `\n` is a line break. Raises UserError."""
+    texts = [flag.replace("\\n", "\n")] if flag else []
+    if flag.startswith("["):
+        try:
+            texts = json.loads(flag)
+        except ValueError as error:
+            raise UserError(f"--stop {flag} is no JSON list ({error})") from error
+    if not all(isinstance(text, str) and text for text in texts):
+        raise UserError(f"--stop {flag}: write a text, or a JSON list of texts")
+    return tuple(texts)
+
+
+def stop_finder(tokenizer, stop: tuple[str, ...]) -> Callable[[torch.Tensor, torch.Tensor], int]:
+    """The function from a response's earlier and new tokens to the end of a stop text.
+
+    It returns how many of the new tokens there are up to the one that completes the text, else 0.
+    Of the earlier ones only the last are decoded again: a token has a byte of text at least.
+    """
+    before = max((len(text.encode()) for text in stop), default=0) + 8  # special ones have no text
+
+    def has_stop(tokens: list[int]) -> bool:
+        text = tokenizer.decode(tokens)
+        return any(each in text for each in stop)
+
+    def at_stop(earlier: torch.Tensor, new: torch.Tensor) -> int:
+        old, new = earlier[-before:].tolist(), new.tolist()
+        if not has_stop(old + new):
+            return 0
+        return next(i for i in range(1, len(new) + 1) if has_stop(old + new[:i]))
+
+    return at_stop
+
+
+def text_decoder(
+    tokenizer, stop: tuple[str, ...] = ()
+) -> Callable[[list[int], Iterable[int]], str]:
     """The function from a prompt and a response, both token ids, to the response's text.
 
     Special tokens are left out, except tags of thought, which the graders need. If the prompt opens
-    a thought, as the chat templates of some models do, the text begins with its tag.
+    a thought, as the chat templates of some models do, the text begins with its tag. It ends before
+    the first of the `stop` texts.
     """
     left_out = set()
     for token, added in tokenizer.added_tokens_decoder.items():
@@ -62,6 +102,8 @@ def text_decoder(tokenizer) -> Callable[[list[int], Iterable[int]], str]:
         return tokenizer.decode([int(token) for token in tokens if int(token) not in left_out])
 
     def text(prompt: list[int], response: Iterable[int]) -> str:
-        return open_thought(visible(prompt[-TAIL:])) + visible(response)
+        shown = visible(response)
+        shown = shown[: min((shown.find(each) for each in stop if each in shown), default=None)]
+        return open_thought(visible(prompt[-TAIL:])) + shown
 
     return text

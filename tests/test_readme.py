@@ -6,24 +6,19 @@ import json
 import re
 import shlex
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import ROOT
-from references import token_batch, two_sides
+from references import two_sides
 
-import delta
 import evaluate
-import extensions
 import minimal
 import train
 from benchmarks.__main__ import WHERE
-from infra.rows import Rows
 
 PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
-EXTENDING = (ROOT / "docs/extending.md").read_text()
 METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
 
 
@@ -80,13 +75,6 @@ def test_every_logged_metric_is_explained(finished):
     assert logged <= set(re.findall(r"`(\w+)`", METRICS))
 
 
-def executed(code: str, module) -> dict:
-    """The names in a module, after a page's example ran inside it."""
-    namespace = dict(vars(module))
-    exec(compile(code, "docs/extending.md", "exec"), namespace)
-    return namespace
-
-
 def test_the_algorithm_is_that_of_minimal():
     body = textwrap.indent(code_blocks(README, "python")[0], 4 * " ")
     assert inspect.getsource(minimal.token_weights).endswith(body)
@@ -99,40 +87,3 @@ def test_the_drop_in_runs():
     exec(code_blocks(README, "python")[1], known)
     expected = minimal.token_weights("delta", h, logprob, A)
     torch.testing.assert_close(known["weight"], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture
-def other_methods(monkeypatch) -> dict:
-    """extensions.OTHER_METHODS, which is as before after the test."""
-    monkeypatch.setattr(extensions, "OTHER_METHODS", dict(extensions.OTHER_METHODS))
-    return extensions.OTHER_METHODS
-
-
-def test_the_example_method_runs(other_methods):
-    code = code_blocks(EXTENDING, "python")[0]
-    executed(code, extensions)
-    tokens = token_batch([4, 6, 3])
-    weights = other_methods["rarity"].weights(tokens, None, None)
-    torch.testing.assert_close(weights, -tokens.old_logprob / -tokens.old_logprob.mean())
-
-
-def test_the_example_with_hidden_states_runs(other_methods):
-    executed(code_blocks(EXTENDING, "python")[2], extensions)
-    record = other_methods["long_states"]
-
-    hidden = torch.randn(13, 4, generator=torch.Generator().manual_seed(0))
-    v = Rows(13)
-    v.add(torch.arange(13), record.features(SimpleNamespace(hidden=hidden), None))
-    weights = record.weights(token_batch([4, 6, 3]), v, None)
-    torch.testing.assert_close(weights, hidden.norm(dim=1) / hidden.norm(dim=1).mean())
-
-
-def test_the_example_with_sharded_rows_runs():
-    v, advantage = two_sides()
-    logprob = -torch.rand(len(v), generator=torch.Generator().manual_seed(0))
-    index = torch.arange(len(v)).flip(0)  # one rank, in another order
-    known = {"N": len(v), "index": index, "advantage": advantage, "Rows": Rows}
-    known |= {"hidden": v[index], "logprob": logprob[index]}
-    exec(code_blocks(EXTENDING, "python")[3], vars(delta) | known, known)
-    expected = delta.delta_coefficients(delta.token_gradient_proxy(v, logprob), advantage)
-    torch.testing.assert_close(known["rho"], expected[index])

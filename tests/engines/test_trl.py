@@ -14,6 +14,7 @@ pytestmark = pytest.mark.engine
 
 import torch
 import trl
+from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import GenerationConfig
 from trl import GRPOTrainer
@@ -91,6 +92,28 @@ def test_a_worked_solution_is_a_gold_answer(gold):
     assert trl_delta.right(["\\boxed{72}", chat], [gold, gold]) == [1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ({"gold": "2"}, "--dataset_name has no column solution or answer, only prompt, gold"),
+        ({"solution": ["2"]}, "--dataset_name, record 1, column solution, holds a list"),
+        ({"answer": True}, "--dataset_name, record 1, column answer, holds a bool"),
+        ({"answer": None}, "1 of 1 gold answers can never be matched; the first is missing"),
+        ({"answer": "proof"}, "1 of 1 gold answers can never be matched"),
+        ({"solution": "This is a proof. Nothing else follows."}, "1 of 1 gold answers can never"),
+    ],
+)
+def test_golds_are_checked_before_training(row, said):
+    data = Dataset.from_list([{"prompt": "1+1=?"} | row])
+    with pytest.raises(UserError, match=said):
+        WeightedTrainer(cfg=Config(), reward_funcs=[trl_delta.right], train_dataset=data)
+
+
+def test_the_column_may_be_called_answer():
+    trl_delta.refuse_golds(Dataset.from_list([{"prompt": "1+1=?", "answer": "2"}]))
+    assert trl_delta.right(["\\boxed{2}", "\\boxed{3}"], answer=["2", 2]) == [1.0, 0.0]
+
+
 def characters(completions: list[str], **_) -> list[float]:
     """A stand-in for the reward: short responses are all wrong, and their lengths differ."""
     return [float(len(text)) for text in completions]
@@ -133,10 +156,13 @@ def run(tmp_path, monkeypatch, capsys):
 UPDATES = "--per_device_train_batch_size 32 --steps_per_generation 4 --learning_rate 3e-4"
 
 
-def test_adapters_are_trained(run, tmp_path):
+@pytest.mark.parametrize("more", [[], ["--load_in_4bit", "true"]])
+def test_adapters_are_trained(more, run, tmp_path):
     """PEFT wraps the model, whose head and hidden states the proxy needs."""
+    if more:
+        pytest.importorskip("bitsandbytes")
     flags = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj"]
-    (reward,) = run(toy.BASES["sharpen"], "--max_steps", "2", "--proxy", "topk", *flags)
+    (reward,) = run(toy.BASES["sharpen"], "--max_steps", "2", "--proxy", "topk", *flags, *more)
     assert 0 < reward < 1
     weights = load_file(tmp_path / "adapter_model.safetensors")
     assert all(x.any() for name, x in weights.items() if "lora_B" in name)  # these start at 0

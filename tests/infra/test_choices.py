@@ -137,3 +137,56 @@ def test_a_letter_of_shown_options_is_graded_as_a_letter(gold, options, loaded):
 )
 def test_other_golds_are_values(gold, text):
     assert shown_letter(gold, text) == ""
+
+
+# ---- options in columns of their own -------------------------------------------------------------
+
+WORDS = ["u", "v", "w", "x"]
+
+
+def in_columns(names, golds, words=WORDS):
+    """A record for each gold, with a word in each of these columns."""
+    return [
+        {"question": f"q{i}", **dict(zip(names, words, strict=True)), "answer": gold}
+        for i, gold in enumerate(golds)
+    ]
+
+
+@pytest.mark.parametrize(
+    "names, golds",
+    [
+        ("ABCD", "BCA"),
+        ("abcd", "bca"),
+        ("ABCD", [3, 4, 1]),  # KMMLU
+        (["option_a", "option_b", "option_c", "option_d"], "CDA"),
+        (["Option A", "Option B", "Option C", "Option D"], "wxu"),
+        (["opa", "opb", "opc", "opd"], [2, 0, 3]),  # MedMCQA
+        (["option1", "option2", "option3", "option4"], ["2", "3", "1"]),  # WinoGrande
+        (["ending0", "ending1", "ending2", "ending3"], ["2", "3", "1"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_options_in_columns_that_the_model_would_not_see_are_refused(
+    names, golds, suffix, tmp_path
+):
+    records = in_columns(names, golds)
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "jsonl":
+        write_lines(path, records)
+    else:
+        pq.write_table(pa.Table.from_pylist(records), path)
+    with pytest.raises(UserError, match=f"not see the options in {', '.join(names)}: write them"):
+        load_problems(str(path), "question", "answer")
+
+
+def test_options_that_the_problems_show_may_stand_in_columns_too(loaded):
+    records = in_columns("ABCD", "BA")
+    shown = [each | {"question": f"{each['question']} (A) u (B) v"} for each in records]
+    assert [each["answer"] for each in loaded(shown)] == ["B", "A"]
+
+
+@pytest.mark.parametrize("a, b, gold", [(4, 2, 2), ("4", "2", "2"), (3, 4, 7)])
+def test_numbers_of_the_problem_are_no_options(a, b, gold, loaded, capsys):
+    (problem,) = loaded([{"problem": "?", "a": a, "b": b, "answer": gold}])
+    assert problem == {"problem": "?", "answer": str(gold)}
+    assert "the model does not see a, b\n" in capsys.readouterr().out

@@ -1,18 +1,22 @@
 """infra/log.py and infra/progress.py: a run's output and files, for given metrics."""
 
 import dataclasses
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 
+from infra.errors import UserError
 from infra.folder import read_lines
 from infra.log import (
     hint_at_equal_rewards,
     log,
     print_summary,
     save_samples,
+    tracker_of,
 )
 from infra.metrics import of_rollouts
 from methods import packed
@@ -146,3 +150,43 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
         for name, numbers in (("lambda", weight), ("entropy", tokens.entropy)):
             assert sample[name] == pytest.approx(numbers[own].tolist(), abs=1e-3)
         assert sample["logprob"] == pytest.approx(tokens.old_logprob[own].tolist(), abs=1e-3)
+
+
+def test_a_tracker_is_any_module_with_three_functions(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def init(**_): pass\ndef log(*_, **__): pass\ndef finish(): return 7\n")
+    assert tracker_of(str(path)).finish() == 7
+    for text, said in (
+        ("math", "--track math has no function init: a tracker has init, log and finish"),
+        ("not_installed", "--track not_installed cannot be imported .*No module named"),
+        (str(tmp_path / "none.py"), "none.py cannot be imported .*No such file"),
+    ):
+        with pytest.raises(UserError, match=said):
+            tracker_of(text)
+
+
+TRACKER = (ROOT / "docs/running.md").read_text().split("```python\nfrom torch.utils.tensorboard")
+
+
+def test_the_pages_tracker_writes_to_tensorboard(tmp_path, monkeypatch):
+    written = []
+
+    class SummaryWriter:
+        def __init__(self, folder):
+            written.append(folder)
+
+        def add_scalar(self, *point):
+            written.append(point)
+
+        def close(self):
+            written.append("closed")
+
+    board = SimpleNamespace(SummaryWriter=SummaryWriter)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    path = tmp_path / "board.py"
+    path.write_text("from torch.utils.tensorboard" + TRACKER[1].split("```")[0])
+    tracker = tracker_of(str(path))
+    tracker.init(project="p", name="n", config={"output_dir": "runs/a"}, resume="allow")
+    tracker.log({"reward": 0.5, "loss": None}, step=3)
+    tracker.finish()
+    assert written == ["runs/a/tensorboard", ("reward", 0.5, 3), "closed"]

@@ -1,13 +1,17 @@
 """infra/model_files.py: a model's files are read, or refused in one line."""
 
+import json
 from functools import partial
 
 import pytest
 import torch
-from models import change_config, change_weights, save_random_model
+from huggingface_hub.utils import filter_repo_objects
+from models import change_config, change_weights, random_lm, save_random_model
+from transformers import AutoConfig
 
+from infra import model_files
 from infra.errors import UserError
-from infra.model_files import from_files, locate
+from infra.model_files import from_files, locate, with_old_names
 
 
 def read(folder):
@@ -41,7 +45,10 @@ WRONG = [
     (write("config.json", b"{"), "cannot read config.json"),
     (config(model_type="qwen2_5_vl"), "this qwen2_5_vl has no causal language model: pass a text"),
     (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
-    (config(quantization_config={"quant_method": "fp8"}), "quantised: pass the original model"),
+    (
+        config(quantization_config={"quant_method": "fp8"}),
+        "quantised: pass the original model, or ",
+    ),
     (without_tokenizer, "no tokenizer in"),
 ]
 
@@ -98,3 +105,96 @@ def test_only_tensors_of_other_parts_may_be_missing_or_left_over(change, said, t
         return
     assert type(read(tmp_path)).__name__ == "LlamaForCausalLM"
     assert "not model.multi_modal_projector, model.vision_tower\n" in capsys.readouterr().out
+
+
+# ---- what a hub id downloads ---------------------------------------------------------------------
+
+OWN = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+NEVER_READ = ["original/model.safetensors", "original/config.json", "consolidated.safetensors"]
+NEVER_READ += ["checkpoint-500/model.safetensors", "metal/model.bin", "pytorch_model.bin"]
+
+
+@pytest.fixture
+def hub(base_copy, monkeypatch):
+    """hub(files) makes base_copy a hub id that has these files; returns what is downloaded."""
+
+    def start(files):
+        taken = []
+
+        def download(name, **patterns):
+            assert name == "some/model"
+            taken.append(sorted(filter_repo_objects(files, **patterns)))
+            return str(base_copy)
+
+        monkeypatch.setattr(model_files, "snapshot_download", download)
+        return taken
+
+    return start
+
+
+def test_weights_come_last_and_only_those_that_are_read(hub, base_copy):
+    taken = hub([*OWN, "model.safetensors", *NEVER_READ])
+    locate("some/model")
+    assert taken == [sorted(OWN), ["model.safetensors"]]
+
+    index = {"weight_map": {"a": SHARDS[0], "b": SHARDS[1], "c": SHARDS[0]}}
+    (base_copy / model_files.INDEX).write_text(json.dumps(index))
+    taken = hub([*OWN, model_files.INDEX, *SHARDS, *NEVER_READ])
+    locate("some/model")
+    assert taken == [sorted([*OWN, model_files.INDEX]), SHARDS]
+
+
+def test_a_refused_model_downloads_no_weights(hub, base_copy):
+    taken = hub([*OWN, "model.safetensors"])
+    change_config(base_copy, quantization_config={"quant_method": "mxfp4"})
+    with pytest.raises(UserError, match=r"quantised: .*\(docs/models.md\)"):
+        locate("some/model")
+    assert taken == [sorted(OWN)]
+
+
+# ---- an exported config --------------------------------------------------------------------------
+
+ROPES = [  # architecture, rope_parameters, the names of transformers 4
+    ("qwen3", {"rope_type": "default", "rope_theta": 1e6}, {"rope_theta": 1e6}),
+    (
+        "llama",
+        {"rope_type": "linear", "rope_theta": 5e5, "factor": 8.0},
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    (
+        "stablelm",
+        {"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.5},
+        {"rope_theta": 1e5, "partial_rotary_factor": 0.5},
+    ),
+    (
+        "gemma3_text",
+        {
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        {
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("kind, rope, old", ROPES, ids=[kind for kind, *_ in ROPES])
+def test_an_exported_config_has_the_names_of_transformers_4(kind, rope, old, tmp_path):
+    lm = random_lm(kind, rope_parameters=rope)
+    lm.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    change_config(tmp_path, **with_old_names(config))
+    exported = json.loads((tmp_path / "config.json").read_text())
+    added = {name: exported[name] for name in exported.keys() - config.keys()}
+    assert added == old | {"torch_dtype": "float32"}
+    again = AutoConfig.from_pretrained(tmp_path)
+    assert again.rope_parameters == lm.config.rope_parameters
+
+
+def test_a_config_without_rotary_positions_stays_as_it_is():
+    config = random_lm("gpt2").config.to_dict()
+    assert with_old_names(config) == config

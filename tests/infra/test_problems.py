@@ -83,7 +83,7 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_options_that_the_model_would_not_see_are_refused(suffix, tmp_path):
     path = write(tmp_path / f"a.{suffix}", [{"question": "q", "choices": ["u", "v"], "answer": 1}])
-    with pytest.raises(UserError, match="would not see the options in column choices"):
+    with pytest.raises(UserError, match="would not see the options in choices"):
         load_problems(path, "question", "answer")
 
 
@@ -267,3 +267,39 @@ def test_refuse_length_counts_the_prompt_and_the_response():
     config.rope_parameters["rope_type"] = "longrope"
     with pytest.raises(UserError, match="exceeds the 20 tokens"):
         refuse_length(config, [[0] * 8], 13)
+
+
+ROLES = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}"
+ROLES += "{{ 'think' if enable_thinking is not defined or enable_thinking }}"
+
+
+@pytest.mark.parametrize(
+    "more, system, args, text",
+    [
+        ({}, "Be brief.", "", f"s:Be brief.|u:1+2=?\n{INSTRUCTION}|think"),
+        ({}, "", '{"enable_thinking": false}', f"u:1+2=?\n{INSTRUCTION}|"),
+        ({"chat": CHAT[1:]}, "2", "", "s:2|u:2+3=?|think"),
+        ({"chat": CHAT}, "2", "", "s:1|u:2+3=?|think"),  # its own system message stays
+    ],
+)
+def test_a_system_message_and_options_reach_the_chat_template(more, system, args, text):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = ROLES
+    _, (prompt,) = encode_prompts([CHAINS[0] | more], tokenizer, 200, "", system, args)
+    assert tokenizer.decode(prompt) == text
+
+
+@pytest.mark.parametrize(
+    "chat_template, template, system, args, said",
+    [
+        (None, "", "x", "", "--system and --template-args do nothing without a chat template"),
+        (ROLES, "Q: {problem}", "x", "", "do nothing without a chat template"),
+        (ROLES, "", "", '{"enable_thinkng": false}', "the chat template does not read enable_thi"),
+        (ROLES, "", "", "{", "--template-args { is no JSON dictionary"),
+        (ROLES, "", "", "7", "--template-args 7 is no JSON dictionary"),
+    ],
+)
+def test_what_the_chat_template_cannot_use_is_refused(chat_template, template, system, args, said):
+    tokenizer = tokenizer_with(chat_template)
+    with pytest.raises(UserError, match=said):
+        encode_prompts(CHAINS, tokenizer, 200, template, system, args)

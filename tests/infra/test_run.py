@@ -228,7 +228,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
 def test_export_replaces_a_model_but_no_users_files(run, first_model):
     """Weights in other shards belong to the replaced model. A link's target stays."""
     target = run.folder / "model"
-    export(target, run.policy, run.tokenizer)
+    export(target, run.policy, run.tokenizer, run.cfg)
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
     written = names(target)
     users = {"averages.json", "model-step4.safetensors", "model_ema.safetensors"}
@@ -236,7 +236,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     for name in (*users, "model-00001-of-00002.safetensors", "model.safetensors.index.json"):
         (target / name).touch()
     next_step(run)
-    export(target, run.policy, run.tokenizer)
+    export(target, run.policy, run.tokenizer, run.cfg)
     assert names(target) == written | users
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
@@ -245,7 +245,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     link.symlink_to(target)
     before = contents(target)
     next_step(run)
-    export(link, run.policy, run.tokenizer)
+    export(link, run.policy, run.tokenizer, run.cfg)
     assert contents(target) == before
     assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 

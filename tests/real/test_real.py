@@ -113,7 +113,7 @@ def one_step(words: list[str]) -> None:
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
-    export(run.folder / "model", run.policy, run.tokenizer)
+    export(run.folder / "model", run.policy, run.tokenizer, run.cfg)
     found = {
         "responses": responses,
         "old": old,

@@ -7,15 +7,17 @@ import csv
 import io
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from datasets import load_dataset
+from datasets import DatasetDict, Features, load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 
 from infra.errors import UserError, first_line
+from infra.ranks import is_first_rank
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Source:
     options: dict = field(default_factory=dict)  # of load_dataset
     only: tuple[str, str] | None = None  # only the records with this (column, value)
     sample: int | None = None  # a fixed random sample of this many records
+    whole: bool = False  # whether a problem keeps its record, for a reward of one's own
 
 
 LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
@@ -56,17 +59,26 @@ SOURCES = {
 }
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
-OPTIONS = ("options", "choices")  # columns of multiple choice
+OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
+OPTION = re.compile(
+    r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)"
+)  # one option's
+NUMBER = re.compile(r"-?[\d.]+|None|")
+MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 
-def read_table(name: str, source: Source, flag: str) -> list[dict]:
-    """The records of the local file `name`, else of `source`.
+def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
+    """(records, the names of all columns) of the local file `name`, else of `source`.
 
-    Raises UserError, which names `flag`, if they cannot be read or there are none.
+    A record may lack columns that are not needed. Raises UserError, which names `flag`, if the
+    records cannot be read, there are none, or some have images.
     """
     local = Path(name).suffix in FILES
     try:
-        table = read_file(Path(name), source) if local else read_hub(source)
+        if local:
+            table, columns = read_file(Path(name), source)
+        else:
+            table, columns = read_hub(name, source, flag)
     except (OSError, ValueError, RuntimeError, csv.Error, DatasetsError) as error:
         tried = f", on the hub {source.hub}" if name in SOURCES else ""
         message = f"cannot load {flag} {name!r}{tried} ({first_line(error)})"
@@ -78,56 +90,100 @@ def read_table(name: str, source: Source, flag: str) -> list[dict]:
         raise UserError(message) from error
     if not table or not all(isinstance(record, dict) for record in table):
         raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
-    return table
+    columns = columns or list(dict.fromkeys(column for record in table for column in record))
+    for column in filter(MEDIA.fullmatch, columns):
+        count = sum(bool(record.get(column)) for record in table)
+        if count:
+            raise UserError(
+                f"{flag} {name}: the model would not see column {column}, which {count} of "
+                f"{len(table)} records have: drop these records"
+            )
+    return table, columns
 
 
 def needed_columns(names: list[str], source: Source) -> list[str]:
     """The source's columns only, if `names` has them: DeepMath's others are long."""
     columns = (source.problem_column, source.answer_column, "tests")
     present = [column for column in columns if column in names]
-    if source.problem_column not in present or len(present) == 1:
+    if source.whole or source.problem_column not in present or len(present) == 1:
         return names
-    return present + [column for column in OPTIONS if column in names]
+    checked = {x for x in names if x in OPTIONS or OPTION.fullmatch(x) or MEDIA.fullmatch(x)}
+    return present + [column for column in names if column in checked - {*present}]
 
 
-def read_hub(source: Source) -> list[dict]:
-    """The records of a set on the hub. Raises the errors that read_table expects."""
-    if not source.hub:
-        raise ValueError("an empty name")
+def option_columns(names: list[str], records: list[dict]) -> list[str]:
+    """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
+
+    Numbers in columns a, b may belong to a problem.
+    """
+    lists = [name for name in names if name in OPTIONS]
+    found = {}  # word before the label -> columns
+    for name in names:
+        match = OPTION.fullmatch(name)
+        if match:
+            found.setdefault(match[1].lower(), []).append(name)
+    for columns in found.values():
+        cells = [str(record.get(column)) for record in records for column in columns]
+        if len(columns) > 1 and not all(NUMBER.fullmatch(cell) for cell in cells):
+            return lists + columns
+    return lists
+
+
+def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
+    """As read_table, for a set on the hub or a folder. Raises the errors that it expects.
+
+    Training takes the split `train`, evaluation `test` where there is one.
+    """
     path, given = hub_arguments(source.hub)
+    if not path:
+        raise ValueError("an empty name")
+    if flag == "--data":
+        given = {"split": "train"} | given
     table = load_dataset(path, **given, **source.options)
+    if isinstance(table, DatasetDict):
+        splits = list(table)
+        split = next((x for x in ("test", "validation", "train") if x in splits), splits[0])
+        if is_first_rank():
+            print(f"{name}: evaluated on the split {split}, of {', '.join(splits)}")
+        table = table[split]
     if source.only:
         column, value = source.only
         table = table.filter(value.__eq__, input_columns=column)
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
     needed = table.select_columns(needed_columns(table.column_names, source))
-    return records_of(needed.with_format("arrow")[:])
+    records = records_of(needed.with_format("arrow")[:])
+    # A column of texts and numbers, say, holds JSON.
+    mixed = Features({x: kind for x, kind in needed.features.items() if "Json(" in str(kind)})
+    if mixed:
+        records = [x | mixed.decode_example({key: x[key] for key in mixed}) for x in records]
+    return records, table.column_names
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
-    """(owner/set, load_dataset's other arguments) of Source.hub; the default split is `train`."""
+    """(owner/set, load_dataset's other arguments) of Source.hub."""
     hub, _, revision = hub.partition("@")
     path, config, split, *_ = [*hub.split(":", 2), "", ""]  # a split may be train[:100]
-    given = {"name": config, "split": split or "train", "revision": revision}
+    given = {"name": config, "split": split, "revision": revision}
     return path, {key: value for key, value in given.items() if value}
 
 
-def read_file(path: Path, source: Source) -> list[dict]:
-    """The records of a local file. Raises the errors that read_table expects.
+def read_file(path: Path, source: Source) -> tuple[list[dict], list[str]]:
+    """As read_table, for a local file; no names where the records have them all.
 
     load_dataset would return a cached copy of a file that was replaced, make a date of the text
     2024-01-02 and a number of 007, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
-        return records_of(file.read(needed_columns(file.schema_arrow.names, source)))
+        names = file.schema_arrow.names
+        return records_of(file.read(needed_columns(names, source))), names
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
-        return read_csv(text)
+        return read_csv(text), []
     if path.suffix == ".json" and text.lstrip().startswith("["):
-        return json.loads(text)
-    return read_lines(text)
+        return json.loads(text), []
+    return read_lines(text), []
 
 
 def records_of(table: pa.Table) -> list[dict]:
@@ -159,7 +215,9 @@ def cell_text(cell, column: str) -> str:
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):
         kind = type(cell).__name__
         raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
-    if isinstance(cell, float) and abs(cell) < 2**53 and cell == int(cell):
+    if isinstance(cell, float) and abs(cell) >= 2**53:
+        raise ValueError(f"column {column}, holds {cell}, which has lost digits: write a string")
+    if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
     text = str(cell).strip()
     text.encode()  # half of a pair of surrogates, which no tokenizer takes, raises a ValueError

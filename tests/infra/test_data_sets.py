@@ -1,5 +1,6 @@
-"""infra/tables.py: local files, the sets on the hub, and a hub out of reach."""
+"""infra/data_sets.py: local files, the sets on the hub, and a hub out of reach."""
 
+import json
 import os
 import shutil
 import socket
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
-from infra import tables
+from infra import data_sets
 from infra.errors import UserError
 from infra.model_files import locate
 from infra.problems import load_problems
@@ -41,7 +42,7 @@ def test_read_table_reads_files_as_editors_write_them(ending, content, tmp_path)
 def test_cells_of_a_csv_file_are_texts_and_gaps_are_empty(tmp_path):
     cells = '2024-01-02\n"1,200"\nNA\nTrue\n0.10\n\n"a\nb"\n""\n'
     (tmp_path / "a.csv").write_text("answer\n" + cells)
-    records = tables.read_file(tmp_path / "a.csv", tables.Source(""))
+    records, _ = data_sets.read_file(tmp_path / "a.csv", data_sets.Source(""))
     answers = [record["answer"] for record in records]
     assert answers == ["2024-01-02", "1,200", "NA", "True", "0.10", "a\nb", ""]
 
@@ -89,7 +90,7 @@ def hub(monkeypatch):
 
     def start(records):
         load = mock.Mock(return_value=Dataset.from_list(records))
-        monkeypatch.setattr(tables, "load_dataset", load)
+        monkeypatch.setattr(data_sets, "load_dataset", load)
         return load
 
     return start
@@ -106,7 +107,7 @@ def hub(monkeypatch):
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
     load = hub([{columns[0]: "1+1?", columns[1]: 2, "solution": "long"}])
-    with mock.patch.object(tables, "records_of", side_effect=tables.records_of) as read:
+    with mock.patch.object(data_sets, "records_of", side_effect=data_sets.records_of) as read:
         assert load_problems(name) == [PROBLEM]
     load.assert_called_once_with(set_name, **{"split": "train"} | options)
     assert read.call_args.args[0].column_names == list(columns)
@@ -176,3 +177,94 @@ def test_a_cached_model_needs_no_hub(no_hub, base_copy, tmp_path, monkeypatch):
     folder, config, _ = locate("some/where")
     assert folder == cached / "snapshots" / (40 * "a")
     assert config.model_type == "qwen3"
+
+
+# ---- columns, images, splits and golds that a user would not miss --------------------------------
+
+
+def write(path, *records):
+    """Write records as .jsonl or .parquet. Returns the path as a string."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(list(records)), path)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["context", "passage", "input", "system"])
+def test_columns_that_the_model_does_not_see_are_named(ending, column, tmp_path, capsys):
+    path = write(tmp_path / f"a.{ending}", {column: "c", "question": "1+1?", "answer": "2"})
+    assert load_problems(path, "question") == [PROBLEM]
+    said = f"{path}: question, answer are used; the model does not see {column}\n"
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["image", "images", "image_1", "decoded_image", "videos"])
+def test_images_are_refused(ending, column, tmp_path):
+    seen = PROBLEM | {column: ["a.png"]}
+    path = write(tmp_path / f"a.{ending}", PROBLEM | {column: []}, seen)
+    with pytest.raises(UserError, match=f"would not see column {column}, which 1 of 2 records"):
+        load_problems(path)
+    assert load_problems(write(tmp_path / f"b.{ending}", PROBLEM | {column: None})) == [PROBLEM]
+
+
+def test_an_image_in_a_text_is_refused(tmp_path):
+    path = write(tmp_path / "a.jsonl", PROBLEM, PROBLEM | {"problem": "<image>\nFind x."})
+    with pytest.raises(UserError, match="record 2, has an <image>, which the model would not see"):
+        load_problems(path)
+
+
+NONE = ["proof", "notfound", "N/A", "See solution.", "unknown", "-", r"\boxed{\text{not found}}"]
+
+
+def test_golds_that_stand_for_none_are_counted_and_dropped(tmp_path, capsys):
+    records = [{"problem": f"p{i}", "answer": gold} for i, gold in enumerate([*NONE, "no", "2"])]
+    path = write(tmp_path / "a.jsonl", *records)
+    assert [each["answer"] for each in load_problems(path)] == ["no", "2"]
+    assert f"{path}: 7 of 9 gold answers can never be earned" in capsys.readouterr().out
+
+
+def test_a_folder_keeps_the_digits_of_an_answer_or_refuses_it(tmp_path):
+    big = 2**53 + 1
+    gap = [{"problem": "a", "answer": big}, {"problem": "b", "answer": None}]
+    write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": "word"})
+    answers = [each["answer"] for each in load_problems(str(tmp_path))]
+    assert answers == ["9007199254740993", "word"]
+    write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": 0.5})  # makes all floats
+    with pytest.raises(UserError, match="record 1, column answer, holds 9.*, which has lost digit"):
+        load_problems(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "splits, flag, taken",
+    [
+        (("train", "test"), "--data", "train"),
+        (("train", "test"), "--benchmarks", "test"),
+        (("train", "validation"), "--eval-data", "validation"),
+        (("train",), "--benchmarks", "train"),
+    ],
+)
+def test_an_evaluation_takes_the_test_split_and_names_it(splits, flag, taken, tmp_path, capsys):
+    for split in splits:
+        write(tmp_path / f"{split}.jsonl", {"problem": split, "answer": "2"})
+    assert load_problems(str(tmp_path), flag=flag) == [{"problem": taken, "answer": "2"}]
+    said = f"{tmp_path}: evaluated on the split {taken}, of {', '.join(splits)}\n"
+    assert (said in capsys.readouterr().out) == (flag != "--data")
+
+
+def test_a_whole_record_needs_no_answer_and_keeps_its_columns(tmp_path):
+    records = [{"problem": f"p{i}", "numbers": [3, 7], "target": 10} for i in range(2)]
+    for ending in ("jsonl", "parquet"):
+        problems = load_problems(write(tmp_path / f"a.{ending}", *records), whole=True)
+        assert [each["record"] for each in problems] == records
+    rationale = {"problem": "p", "answer": "3 + 4 = 7.\n#### 7", "id": 1}
+    (problem,) = load_problems(write(tmp_path / "b.jsonl", rationale), whole=True)
+    assert problem == {"problem": "p", "answer": "7", "record": rationale}
+
+
+@pytest.mark.parametrize("name", [":::", "@", ":a", "@b"])
+def test_a_name_without_a_set_is_one_line(name):
+    with pytest.raises(UserError, match="an empty name"):
+        load_problems(name)

@@ -1,0 +1,261 @@
+"""docs/extending.md: every block runs, in a copy of the module that it extends."""
+
+import json
+import re
+import shlex
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from conftest import ROOT
+from hashed_rewards import hashes
+from references import token_batch, two_sides
+from toy_runs import SMALL, small_config
+
+import config
+import delta
+import evaluate
+import extensions
+import train
+from infra.errors import UserError
+from infra.grading import own_grader
+from infra.progress import Stopwatch
+from infra.rows import Rows
+
+PAGE = (ROOT / "docs/extending.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The page's fenced blocks with this tag."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [code for tag, code in found if tag == language]
+
+
+COUNTDOWN, RARITY, POWER, TOWARDS, DROP_IN = blocks("python")
+RECORD, COMMANDS = blocks("")
+
+
+# ---- a reward ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def countdown(tmp_path) -> str:
+    """The value of --reward for the page's function."""
+    (tmp_path / "countdown.py").write_text(COUNTDOWN)
+    return f"{tmp_path}/countdown.py:reward"
+
+
+GAME = {"numbers": [44, 19, 35], "target": 98}
+ANSWERS = [
+    ("<answer>44 + 19 + 35</answer>", 1.0),
+    ("<answer>1</answer> no: <answer>(44+19)+35</answer>", 1.0),
+    ("<answer>44 + 19 - 35</answer>", 0.1),
+    ("<answer>98</answer>", 0.1),
+    ("<answer>44 + 19 + 35 + 35 - 35</answer>", 0.1),
+    ("<answer>44 ** 19 ** 35</answer>", 0.1),  # it would take for ever
+    ("<answer>44 (19) 35</answer>", 0.1),
+    ("<answer>44 / (19 - 19) + 35</answer>", 0.1),
+    ("<answer>__import__('os')</answer>", 0.1),
+    (r"\boxed{98}", 0.0),
+]
+
+
+def test_countdown_in_25_lines(countdown):
+    code = [line for line in COUNTDOWN.splitlines() if line.strip()]
+    assert len(code) <= 25
+    texts, expected = zip(*ANSWERS, strict=True)
+    problems = [{"problem": "p", "record": GAME}] * len(texts)
+    assert own_grader(countdown)(texts, problems, None) == list(expected)
+
+
+def test_the_pages_data_and_commands_are_accepted(countdown, tmp_path, monkeypatch):
+    (tmp_path / "countdown.jsonl").write_text(RECORD)
+    monkeypatch.chdir(tmp_path)
+    train_line, evaluate_line = COMMANDS.splitlines()
+    cfg = train.parse_config(shlex.split(train_line)[2:])
+    assert cfg.reward == "countdown.py:reward"
+    evaluate.parse_config(evaluate_line.split()[2:])
+    (problem,), _ = train.load_sets(cfg)
+    assert problem["record"]["numbers"] == [44, 19, 35]
+    assert len(problem["chat"]) == 1
+
+
+LENGTH = """
+def score(response, problem):
+    assert problem["numbers"] == [3, 7] and problem["answer"] == 5
+    return len(response) / 100
+"""
+
+
+@pytest.fixture
+def graded(tmp_path):
+    """(the flags of a run with partial credit for length, its folder)."""
+    (tmp_path / "own.py").write_text(LENGTH)
+    records = [{"problem": f"{i}+1=?", "answer": 5, "numbers": [3, 7]} for i in range(8)]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "data.jsonl").write_text(lines)
+    data, reward = f"{tmp_path}/data.jsonl", f"{tmp_path}/own.py:score"
+    return ["--data", data, "--eval-data", data, "--reward", reward], tmp_path / "run"
+
+
+def test_training_and_both_evaluations_use_the_reward(graded, capsys):
+    """Partial credit; its metrics have no accuracy in their names."""
+    flags, folder = graded
+    more = ["--output-dir", str(folder), "--steps", "2", "--eval-samples", "2"]
+    train.main([*SMALL, "--eval-greedy", "False", *flags, *more])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    assert all(each["reward"] == len(each["response"]) / 100 for each in samples)
+    assert not {name for line in lines for name in line if "accuracy" in name}
+    assert {"step", "eval_reward"} == lines[0].keys()
+    assert 0 < lines[-1]["eval_reward"] < 1 and lines[-1]["grad_norm"] > 0
+    assert (folder / "best").exists()
+
+    capsys.readouterr()
+    words = ["--model", str(folder / "model"), "--benchmarks", flags[1], *flags[4:]]
+    evaluate.main([*words, "--samples", "2", "--max-new-tokens", "16"])
+    result = json.loads((folder / "model-evaluation/averages.json").read_text())
+    wrong = (folder / "model-evaluation/data.jsonl/wrong.jsonl").read_text().splitlines()
+    rewards = [len(json.loads(line)["response"]) / 100 for line in wrong]
+    assert result["average"] == pytest.approx(sum(rewards) / len(rewards))
+    assert "| mean reward of 2 | best of 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        ("return None", "returned None: return a finite float"),
+        ("return True", "returned True: return a finite float"),
+        ("return '1'", "returned '1': return a finite float"),
+        ("return float('nan')", "returned nan: return a finite float"),
+        ("return [0.5]", r"returned \[0.5\]: return a finite float"),
+        ("return 1 / 0", r"failed \(ZeroDivisionError: division by zero; .*own.py, line 2\)"),
+    ],
+)
+def test_a_wrong_reward_is_one_line(code, said, tmp_path):
+    (tmp_path / "own.py").write_text(f"def score(response, problem):\n    {code}\n")
+    with pytest.raises(UserError, match=said) as refused:
+        own_grader(f"{tmp_path}/own.py:score")(["a"], [{}], [False])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("own.py:other", "there is no such function: write FILE.py:FUNCTION"),
+        ("own.py", "there is no such function"),
+        ("none.py:score", r"none.py cannot be imported \(FileNotFoundError"),
+        ("broken.py:score", r"broken.py cannot be imported \(SyntaxError"),
+    ],
+)
+def test_a_reward_that_is_not_there_is_one_line(name, said, tmp_path):
+    (tmp_path / "own.py").write_text("x = 1\n")
+    (tmp_path / "broken.py").write_text("def\n")
+    with pytest.raises(UserError, match=said):
+        own_grader(f"{tmp_path}/{name}")
+
+
+# ---- a method ------------------------------------------------------------------------------------
+
+
+def executed(code: str, module: ModuleType) -> dict:
+    """The names in a module, after a page's example ran inside it."""
+    namespace = dict(vars(module))
+    exec(compile(code, "docs/extending.md", "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture
+def other_methods(monkeypatch) -> dict:
+    """extensions.OTHER_METHODS, which is as before after the test."""
+    monkeypatch.setattr(extensions, "OTHER_METHODS", dict(extensions.OTHER_METHODS))
+    return extensions.OTHER_METHODS
+
+
+def test_the_example_method_runs(other_methods):
+    executed(RARITY, extensions)
+    tokens = token_batch([4, 6, 3])
+    weights = other_methods["rarity"].weights(tokens, None, None)
+    torch.testing.assert_close(weights, -tokens.old_logprob / -tokens.old_logprob.mean())
+
+
+def test_the_examples_flag_fits_config():
+    source = (ROOT / "config.py").read_text().replace("\n    # Rollouts\n", f"{POWER}\n", 1)
+    cfg = executed(source, config)["Config"]()
+    assert cfg.power == 1.0
+
+
+def test_the_example_with_hidden_states_runs(other_methods):
+    executed(TOWARDS, extensions)
+    record = other_methods["towards_the_mean"]
+    hidden = torch.randn(13, 4, generator=torch.Generator().manual_seed(0))
+    v = Rows(13)
+    for part in torch.arange(13).split(5):
+        v.add(part, record.features(SimpleNamespace(hidden=hidden[part]), None))
+    weights = record.weights(token_batch([4, 6, 3]), v, None)
+    expected = 1 + torch.nn.functional.cosine_similarity(hidden, hidden.mean(dim=0), dim=1)
+    torch.testing.assert_close(weights, expected / expected.mean())
+
+
+def test_the_example_with_sharded_rows_runs():
+    v, advantage = two_sides()
+    logprob = -torch.rand(len(v), generator=torch.Generator().manual_seed(0))
+    index = torch.arange(len(v)).flip(0)  # one rank, in another order
+    known = {"N": len(v), "index": index, "advantage": advantage, "Rows": Rows}
+    known |= {"hidden": v[index], "logprob": logprob[index]}
+    exec(DROP_IN, vars(delta) | known, known)
+    expected = delta.delta_coefficients(delta.token_gradient_proxy(v, logprob), advantage)
+    torch.testing.assert_close(known["rho"], expected[index])
+
+
+# ---- changes of train.py -------------------------------------------------------------------------
+
+
+def changed_train(*diffs: str) -> SimpleNamespace:
+    """The names in train.py after these changes. Each removed line stands there once."""
+    source = (ROOT / "train.py").read_text()
+    for diff in diffs:
+        old = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line.startswith("-"))
+        new = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line.startswith("+"))
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    namespace = {"__name__": "changed_train"}
+    exec(compile(source, "train.py", "exec"), namespace)
+    return SimpleNamespace(**namespace)
+
+
+ADVANTAGES, *KL = blocks("diff")
+
+
+def one_step(program, folder):
+    """(the policy's parameters, the metrics) after one step of a small run."""
+    cfg = small_config(folder, "--method", "dapo", steps=1)
+    run = program.prepare(cfg)
+    program.sample.__globals__["grade_all"] = hashes
+    rollouts = program.sample(run, 1, Stopwatch())
+    found, tokens, _ = program.train_step(run.policy, run.optimizer, run.method, rollouts, cfg, 1)
+    return [x.detach().clone() for x in run.policy.parameters()], found, tokens
+
+
+def test_other_advantages_are_one_line(tmp_path):
+    _, _, tokens = one_step(changed_train(ADVANTAGES), tmp_path / "run")
+    groups = tokens.reward.view(-1, 4)
+    expected = groups - groups.mean(dim=1, keepdim=True)
+    assert expected.abs().max() > 0.1
+    torch.testing.assert_close(
+        tokens.advantage, expected.flatten().repeat_interleave(tokens.length)
+    )
+
+
+def test_a_kl_penalty_is_four_places(tmp_path):
+    """At θ_ref it has no slope, so the first update is DAPO's; the second one is another."""
+    plain, before, _ = one_step(changed_train(), tmp_path / "plain")
+    small, after, _ = one_step(changed_train(*KL), tmp_path / "small")
+    large = [diff.replace("0.001", "100") for diff in KL]
+    pulled, _, _ = one_step(changed_train(*large), tmp_path / "large")
+    assert before["grad_norm"] == pytest.approx(after["grad_norm"], rel=1e-2) != 0
+    apart = [
+        sum(float((a - b).abs().sum()) for a, b in zip(plain, other, strict=True))
+        for other in (small, pulled)
+    ]
+    assert 0 < apart[0] < apart[1] / 10
