@@ -448,8 +448,7 @@ def print_tables(policy: str, lines: pd.DataFrame) -> None:
     facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
     print(f"**{policy}**: {', '.join(map(' '.join, facts))}\n")
     values = values_of(lines)
-    base = values["gain"]["dapo"]
-    if base[0] < SEEN * jackknife_error(base):  # per cent of a number that may be 0
+    if not is_seen(values):
         print("dapo's own gain is not above 0 by two errors: take more batches or easier data\n")
         return
 
@@ -497,6 +496,12 @@ def held_equal(values: dict) -> dict[str, dict[str, torch.Tensor]]:
     return columns
 
 
+def is_seen(values: dict) -> bool:
+    """Whether dapo's own gain is above 0: else per cents of it say nothing."""
+    base = values["gain"]["dapo"]
+    return bool(base[0] >= SEEN * jackknife_error(base))
+
+
 def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
     """Statistic -> row -> values, of one policy's lines."""
     values = {}
@@ -535,17 +540,19 @@ def compared(column: tuple[str, dict], values: dict, row: str) -> str:
 
 def draw(policies: dict[str, pd.DataFrame], path: Path) -> None:
     """Draw what DelTA gains above DAPO at each policy, at equal rate and for equal entropy."""
+    of_policies = {name: values_of(lines[list(COLUMNS)]) for name, lines in policies.items()}
+    policies = {name: values for name, values in of_policies.items() if is_seen(values)}
     figure = Figure(figsize=(7, 0.8 + 0.3 * len(policies)), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     shown = {ADAM: "at the same learning rate", "entropy lost": "for the same loss of entropy"}
     for axes, (name, title) in zip(panels, shown.items(), strict=True):
-        for y, lines in enumerate(policies.values()):
-            values = values_of(lines[list(COLUMNS)])
+        for y, values in enumerate(policies.values()):
             gain, half = above_dapo((name, held_equal(values)[name]), values, "delta")
             inside = "black" if abs(gain) > half else "white"  # white: the interval contains 0
             axes.errorbar(gain, y, xerr=half, fmt="o", ms=5, capsize=3, color="black", mfc=inside)
         axes.axvline(0, color="black", lw=0.8)
-        axes.set(title=title, xlim=(-30, 30))
+        axes.set_title(title, size=10)
+        axes.set_xlim(-30, 30)
         axes.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(policies)), policies)
     panels[0].invert_yaxis()

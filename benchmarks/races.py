@@ -27,6 +27,7 @@ from benchmarks.statistics import half_width, holm
 from benchmarks.tables import print_table
 from benchmarks.training import p_of, with_interval
 from config import parse_config
+from infra.errors import UserError
 from infra.grading import grade_on_ranks
 from infra.head import block_size, scaled_logits
 from infra.loading import decoder_of, load_model
@@ -35,6 +36,7 @@ from infra.progress import Stopwatch
 from infra.ranks import this_device
 from infra.shared_prompts import shares_prompts, states
 from rollout import Response, Sampling, rollout
+from toy.by_name import model_folder
 
 STEPS = 12
 SAMPLES = 8  # responses to each problem
@@ -69,6 +71,8 @@ def races(args) -> None:
             for row in rows:
                 if (row, seed) not in finished(args.csv):
                     append(args.csv, race(args.model, row, rows[row], seed))
+    if not args.csv.exists():
+        raise UserError(f"{args.csv} has no races yet: pass --model")
     print_races(pd.read_csv(args.csv))
 
 
@@ -158,7 +162,7 @@ def outcomes(run) -> tuple[float, float, float, float]:
             rewards[samples] = float(np.mean(grades))
             if samples == SAMPLES:
                 first = responses[::SAMPLES]
-        base, _ = load_model(cfg.model)
+        base, _ = load_model(model_folder(cfg))
         entropy, kl = entropy_and_kl(lm, base, first, cfg.micro_batch_tokens)
     return rewards[SAMPLES], rewards[1], entropy, kl
 
