@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hashed_rewards import rewarded
-from toy_runs import HELD_OUT
+from toy_runs import HELD_OUT, ROOT
 
 import config
 import train
@@ -480,3 +480,13 @@ def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):
     main(["gain", str(tmp_path)])
     said = capsys.readouterr().out
     assert "dapo's own gain is not above 0" in said and "delta" not in said
+
+
+def test_the_repository_s_results_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    main(["gain"])
+    said = capsys.readouterr().out
+    assert said.count("| held equal |") == said.count("p with Adam") >= 8
+    assert said.count("dapo's own gain is not above 0") == 1  # GSM8K
+    main(["gain", "--picture", str(tmp_path / "gain.png")])
+    assert (tmp_path / "gain.png").stat().st_size > 10_000
