@@ -122,7 +122,7 @@ def rollout(
 
 @torch.no_grad()
 def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) -> None:
-    """Sample the responses, up to any token in `ends`.
+    """Sample the responses, up to any token in `ends`. Raises FloatingPointError.
 
     Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
     and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
@@ -148,6 +148,8 @@ def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) ->
                 chunk = batch.next_tokens(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
+                if chunk[1].isnan().any():
+                    raise FloatingPointError("the model's logits are not finite")
                 for response, tokens, logprob in zip(running, *chunk, strict=True):
                     response.append(tokens, logprob, ends, sampling.max_new_tokens)
                     progress.update(response.finished)

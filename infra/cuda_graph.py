@@ -71,17 +71,16 @@ class ChunkDraws(LogitsProcessor):
         self.draw, self.u, self.count = draw, u, u.shape[1]
         self.column = torch.zeros(1, dtype=torch.long, device=u.device)  # of the next token
         self.logprob = torch.zeros(u.shape, device=u.device)  # of the drawn tokens
-        self.finite = torch.ones((), dtype=torch.bool, device=u.device)
 
     def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, V], in which all but the drawn tokens become -inf."""
-        self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
         u = self.u.index_select(1, self.column)  # [R, 1]
         blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
         pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
         drawn = [self.draw(*pair) for pair in pairs]
         token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
-        self.logprob.index_copy_(1, self.column, logprob)
+        finite = logits.amax(dim=-1, keepdim=True).isfinite()  # NaN and +inf are highest
+        self.logprob.index_copy_(1, self.column, logprob.where(finite, torch.nan))
         self.column += 1
         return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # a copy of its own
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import torch
 
+from infra import shared_prompts
 from infra.ranks import rank_and_world, this_device
-from infra.shared_prompts import SHORT
 
 
 class MicroBatch(NamedTuple):
@@ -127,7 +127,7 @@ def blocks_of_prompts(
     """
     groups = {}
     for i in index:
-        runs_once = share and len(prompts[i]) > SHORT
+        runs_once = share and len(prompts[i]) > shared_prompts.SHORT
         groups.setdefault(tuple(prompts[i]) if runs_once else i, []).append(i)
     blocks = []
     for key, group in groups.items():

@@ -130,7 +130,7 @@ class Batch:
         draw: as rollout.draw: (logits [m, V], u [m, 1]) -> (tokens [m, 1], log p [m, 1]). u [R, T]:
         its numbers. ends: tokens that may end a response early; what follows one has no meaning.
         None: none does. record: whether a GPU may record the kernels of a token and replay them:
-        then `draw` reads no value on the host. Raises FloatingPointError for a NaN or +inf logit.
+        then `draw` reads no value on the host. log p is NaN where a logit is NaN or +inf.
         """
         draws = ChunkDraws(draw, u.to(self.lm.device))
         if record and self.cache is not None and can_capture(self.lm):
@@ -138,8 +138,6 @@ class Batch:
         else:
             inputs = {"attention_mask": self.mask, "past_key_values": self.cache}
             new = generated_tokens(self.lm, self.ids, inputs, draws, ends)
-        if not draws.finite:
-            raise FloatingPointError("the model's logits are not finite")
         self.ids = torch.cat([self.ids, new], dim=1)
         self.mask = torch.nn.functional.pad(self.mask, (0, new.shape[1]), value=1)
         return new.cpu(), draws.logprob.cpu()

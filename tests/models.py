@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from safetensors.torch import load_file, save_file
+from sampling import sampled
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
@@ -27,7 +28,7 @@ from transformers import (
 import toy
 from infra import sampler
 from infra.ranks import start_ranks
-from rollout import Sampling, rollout
+from rollout import Sampling
 from train import load_policy
 
 VOCABULARY = 40  # more than the tokenizer's 30
@@ -243,14 +244,14 @@ def sampling_difference(published, folder, policy, first: int = 1) -> float:
     tokenizer.
     """
     prompts = [random_ids(first).tolist(), random_ids(11, seed=1).tolist()]
-    sampling = Sampling(14, policy.temperature, seed=7, in_flight=4)
+    sampling = Sampling(14, policy.temperature, in_flight=4)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with policy.unsharded() as lm, mock.patch.object(sampler, "CHUNK", 8):
-        sampled = rollout(lm, tokenizer, prompts, [0, 1], 3, sampling)
-    assert max(len(each.tokens) for each in sampled) == 14
+        responses = sampled(lm, tokenizer, prompts, [0, 1], 3, sampling, seed=7)
+    assert max(len(each.tokens) for each in responses) == 14
 
     worst = 0.0
-    for each in sampled:
+    for each in responses:
         logits = response_logits(published, each.prompt, each.tokens)
         logp = (logits / policy.temperature).log_softmax(-1)
         tokens = torch.from_numpy(each.tokens).long()

@@ -1,6 +1,7 @@
 """Reference maths for several tests: small batches, and DelTA one token at a time."""
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -45,14 +46,14 @@ def token_rows(tokens: TokenBatch, seed=0) -> torch.Tensor:
 
 def token_outputs(hidden, token, logprob=None, entropy=None, sum_p2=None):
     """The outputs that a method's features are computed from."""
-    return TokenOutputs(logprob, entropy, sum_p2, hidden, token)
+    return TokenOutputs(hidden, token, logprob, entropy, sum_p2)
 
 
 def method_weights(tokens: TokenBatch, *flags, v=None) -> torch.Tensor:
     """ρ of the method that the flags select, for groups of 4. v: None for token_rows."""
     cfg = parse_config(["--group-size", "4", *map(str, flags)])
     v = token_rows(tokens) if v is None else v
-    return selected_method(cfg).weights(tokens, v, cfg)
+    return selected_method(cfg).weights(replace(tokens, seed=cfg.seed), v, cfg)
 
 
 class SlowDelta:

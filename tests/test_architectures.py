@@ -46,7 +46,7 @@ DISTINCT = [name for name in EXACT if name not in ALIKE.split()]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(head_module, "LOGIT_BLOCK", 20 * VOCABULARY)
-    monkeypatch.setattr(packed, "SMALL", 0)  # as in a real model's layers
+    monkeypatch.setattr(onednn, "SMALL", 0)  # as in a real model's layers
 
 
 class Loaded(NamedTuple):
@@ -149,7 +149,7 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
 
 @pytest.mark.parametrize("loaded", CACHES, indirect=True)
 def test_sampled_log_p_of_a_recorded_pass(loaded, monkeypatch):
-    """infra/captured.py; without a GPU the pass runs as often as it would be replayed."""
+    """infra/cuda_graph.py; without a GPU the pass runs as often as it would be replayed."""
     recorded = []
 
     def run(kernels, times):
@@ -160,9 +160,9 @@ def test_sampled_log_p_of_a_recorded_pass(loaded, monkeypatch):
             for _ in range(times):
                 kernels()
 
-    repeat = captured.repeat
-    monkeypatch.setattr(captured, "repeat", run)
-    monkeypatch.setattr(captured, "DEVICE", this_device().type)
+    repeat = cuda_graph.repeat
+    monkeypatch.setattr(cuda_graph, "repeat", run)
+    monkeypatch.setattr(cuda_graph, "DEVICE", this_device().type)
     for first in (1, 11):  # also without padding, when no mask would hide the empty columns
         assert sampling_difference(loaded.plain, loaded.folder, loaded.policy, first) < 1e-4
-    assert any(recorded) == (loaded.policy.lm.config.model_type in captured.RECORDED)
+    assert any(recorded) == (loaded.policy.lm.config.model_type in cuda_graph.RECORDED)

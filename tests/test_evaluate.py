@@ -162,7 +162,7 @@ def texts(folder):
 
 
 def test_an_evaluation_continues_after_a_kill_and_grows(saved, out):
-    path = out / BENCH / "responses-0.jsonl"
+    path = out / BENCH / "responses.jsonl"
     whole, result = path.read_text(), averages(out)
 
     half = whole[: len(whole) // 2]  # in the middle of a line
@@ -170,7 +170,6 @@ def test_an_evaluation_continues_after_a_kill_and_grows(saved, out):
     evaluate.main(flags(saved, out))
     continued = path.read_text()
     assert sorted(continued.splitlines()) == sorted(whole.splitlines())  # each line once
-    assert continued.startswith(half[: half.rindex("\n") + 1])
     assert averages(out) == result
 
     before = texts(out / BENCH)
@@ -196,7 +195,7 @@ def test_comparisons_that_ended_by_their_budget_are_counted(saved, out, capsys, 
 
 def test_regrade_grades_the_saved_responses(saved, out, capsys):
     """The grades are known for the responses that replace the samples. One is cut off."""
-    path = out / BENCH / "responses-0.jsonl"
+    path = out / BENCH / "responses.jsonl"
     asked = [problem["problem"] for problem in PROBLEMS]
     assert sorted(saved_responses(path.parent)) == sorted(itertools.product(asked, range(3)))
 
@@ -267,7 +266,6 @@ def test_compare_refuses_the_same_number_of_other_problems(change, saved, tmp_pa
 def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     one, two = saved / "out", tmp_path / "two"
     finished(torchrun(2, "evaluate.py", *flags(saved, two)))
-    assert (two / BENCH / "responses-1.jsonl").exists()
     assert texts(two / BENCH) == texts(one / BENCH)
     assert averages(one) == averages(two)
 

@@ -17,7 +17,6 @@ from infra.errors import UserError
 from infra.metrics import is_clipped, of_weights
 from methods import (
     Method,
-    checked_weights,
     dapo_surrogate,
     fipo_weights,
     sapo_surrogate,
@@ -118,7 +117,7 @@ def test_checked_weights_names_a_method_whose_weights_are_invalid():
     for weights in (torch.ones(6), torch.full((7,), math.nan), tokens.old_logprob):
         method = Method(weights=lambda *_, weights=weights: weights)
         with pytest.raises(UserError, match="--method mine must give one finite weight"):
-            checked_weights(method, tokens, None, SimpleNamespace(method="mine"))
+            method.checked_weights(tokens, None, SimpleNamespace(method="mine"))
 
 
 def test_weight_metrics_are_means_and_correlations_by_side():

@@ -1,4 +1,4 @@
-"""policy.py: the head in float32, and the pass at θ_old.
+"""train.Policy: the head in float32, and the pass at θ_old.
 
 test_architectures.py compares outputs and gradients of every kind of head with plain passes.
 """
@@ -13,7 +13,7 @@ from torch.autograd import grad
 from infra import head as head_module
 from infra.head import Float32Product
 from infra.micro_batches import mini_batches, padded
-from methods import packed, row_proxy
+from methods import PAPER_METHODS, packed
 from train import Policy, pass_at_theta_old
 
 ALL = range(24)  # the responses of the fixture `batch`
@@ -100,7 +100,7 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     with torch.no_grad():
         whole = outputs(policy, batch)
     plan = mini_batches(batch, ADVANTAGES, 8, budget)
-    logprob, entropy, v = old_log_probabilities(policy, plan, row_proxy)
+    logprob, entropy, v = pass_at_theta_old(policy, plan, PAPER_METHODS["delta"])
     for ours, expected in ((logprob, whole.logprob), (entropy, whole.entropy)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
         assert not ours.requires_grad

@@ -5,28 +5,22 @@ that seed, step, problem and sample select the random numbers.
 """
 
 import itertools
+from functools import partial
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from models import byte_tokenizer
+from sampling import sampled
 from transformers import GenerationConfig
 
-import rollout as rollout_module
 import toy
-from infra import sampler
+from infra import cuda_graph, sampler
+from infra.cuda_graph import ChunkDraws
 from infra.sampler import Running
-from rollout import (
-    InverseCDF,
-    Sampling,
-    draw_indices,
-    generator_of,
-    rollout,
-    sample_responses,
-    token_distribution,
-)
+from rollout import Sampling, draw, draw_indices, sample, token_distribution
 
 END = toy.TOKEN_ID["<eos>"]
 
@@ -54,9 +48,8 @@ def test_token_distribution_top_p_keeps_the_smallest_sufficient_set():
 def test_inverse_cdf_never_draws_an_impossible_token():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]])
     for u in (0.0, 0.2689, 0.2690, 0.5, 1 - 2**-53):
-        choose = InverseCDF(torch.tensor([[u]], dtype=torch.float64), Sampling(1))
-        token = choose(torch.zeros(1, 1, dtype=torch.long), logits.clone()).argmax().item()
-        assert token == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
+        token, _ = draw(Sampling(1), logits, torch.tensor([[u]], dtype=torch.float64))
+        assert token.item() == (1 if u < 0.26894 else 3)  # σ(-1) = 0.26894
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.7])
@@ -66,14 +59,14 @@ def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
     uniforms = torch.rand(7, 1, generator=generator, dtype=torch.float64)
     found = []
     for block in (35_000, 15_000):  # all rows; blocks of 3, 2 and 2
-        monkeypatch.setattr(rollout_module, "DRAW_BLOCK", block)
-        choose = InverseCDF(uniforms, Sampling(1, top_p=top_p))
-        with patch.object(choose, "draw", wraps=choose.draw) as draw:
-            chosen = choose(torch.zeros(7, 1, dtype=torch.long), logits.clone())
-        assert [len(call.args[0]) for call in draw.call_args_list] == (
+        monkeypatch.setattr(cuda_graph, "DRAW_BLOCK", block)
+        one_block = Mock(wraps=partial(draw, Sampling(1, top_p=top_p)))
+        draws = ChunkDraws(one_block, uniforms)
+        chosen = draws(torch.zeros(7, 1, dtype=torch.long), logits.clone())
+        assert [len(call.args[0]) for call in one_block.call_args_list] == (
             [7] if block > 3e4 else [3, 2, 2]
         )
-        found.append((chosen, choose.logprob))
+        found.append((chosen, draws.logprob))
     (at_once, logprob), (in_blocks, of_blocks) = found
     assert torch.equal(at_once, in_blocks) and torch.equal(logprob, of_blocks)
     assert len(set(at_once.argmax(dim=1).tolist())) == 7  # tokens that a wrong row would change
@@ -82,8 +75,8 @@ def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
 def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
-    sampling = Sampling(48, temperature=0, top_p=0.7, seed=5, in_flight=3)
-    out = rollout(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling)
+    sampling = Sampling(48, temperature=0, top_p=0.7, in_flight=3)
+    out = sampled(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling, seed=5)
     assert all((each.sampler_logprob == 0).all() for each in out)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
@@ -96,9 +89,9 @@ def test_a_repeated_problem_gets_new_responses(base):
     """The first occurrence gets the same responses as on its own."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
-    options = {"group_size": 3, "sampling": Sampling(48, seed=5, in_flight=5), "step": 2}
-    alone = ids_of(rollout(model, tokenizer, [prompt], [4], **options))
-    twice = ids_of(rollout(model, tokenizer, [prompt] * 2, [4, 4], **options))
+    options = {"G": 3, "sampling": Sampling(48, in_flight=5), "step": 2, "seed": 5}
+    alone = ids_of(sampled(model, tokenizer, [prompt], [4], **options))
+    twice = ids_of(sampled(model, tokenizer, [prompt] * 2, [4, 4], **options))
     assert twice[:3] == alone
     assert len({tuple(response) for response in twice}) > 3
     assert twice[3:] != alone
@@ -108,10 +101,10 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     """Problems with 2 operations have shorter responses than problems with 5."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 4, 5), (4, 4, 2))
-    whole = rollout(model, tokenizer, prompts, list(range(8)), 2, Sampling(80))
+    whole = sampled(model, tokenizer, prompts, list(range(8)), 2, Sampling(80))
     lengths = [len(each.tokens) for each in whole]
     limit = (min(lengths) + max(lengths)) // 2
-    cut = rollout(model, tokenizer, prompts, list(range(8)), 2, Sampling(limit))
+    cut = sampled(model, tokenizer, prompts, list(range(8)), 2, Sampling(limit))
     assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
     for each in (*whole, *cut):
         ids = each.tokens.tolist()
@@ -130,10 +123,9 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
     def drawn(lm, responses, ends, *_):
         for response, count in zip(responses, (len(whole), 2), strict=True):
             response.append(whole[:count], whole[:count] * -0.1, ends, 9)
-            yield response
 
-    monkeypatch.setattr("rollout.sample_responses", drawn)
-    out = rollout(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
+    monkeypatch.setattr("rollout.sample", drawn)
+    out = sampled(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
     assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
 
@@ -144,12 +136,12 @@ def test_rollout_reports_non_finite_logits(base, temperature):
     broken = type(model)(model.config)
     torch.nn.init.constant_(broken.lm_head.weight, float("nan"))
     with pytest.raises(FloatingPointError):
-        rollout(broken, tokenizer, [[3, 4]], [0], 2, Sampling(4, temperature))
+        sampled(broken, tokenizer, [[3, 4]], [0], 2, Sampling(4, temperature))
 
 
 def test_a_rank_without_a_response_returns_none(base):
     """Two ranks that share a single held-out problem."""
-    assert rollout(*base, [], [], 1, Sampling(4)) == []
+    assert sampled(*base, [], [], 1, Sampling(4)) == []
 
 
 LAST = len(toy.VOCABULARY) - 1  # ends a response
@@ -170,7 +162,7 @@ def scripted_responses(lengths: list[int]) -> list[Running]:
     """
     responses = []
     for i, length in enumerate(lengths):
-        u = generator_of(0, 0, i, 0).random(100) * 0.5
+        u = np.random.default_rng(i).random(100) * 0.5
         u[length - 1] = 1 - 2**-53
         responses.append(Running(PROMPTS[i % len(PROMPTS)], given(u)))
     return responses
@@ -187,8 +179,8 @@ def test_chunks_and_limits_change_no_token(base, monkeypatch, chunk, in_flight, 
 
     def tokens(sampling):
         responses = scripted_responses(lengths)
-        finished = list(sample_responses(model, responses, [LAST], sampling))
-        assert sorted(map(id, finished)) == sorted(map(id, responses))  # each once
+        sample(model, responses, [LAST], sampling)
+        assert all(response.finished for response in responses)
         return [response.result()[0].tolist() for response in responses]
 
     whole = tokens(Sampling(limit))

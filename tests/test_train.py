@@ -97,7 +97,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
     exported = {}
     for step in range(1, 6):
         run.state.step = step
-        with patch.object(train, "export") as export:
+        with patch("infra.run.export") as export:
             train.evaluate_and_save(run, {})
         exported[step] = [call.args[0].name for call in export.call_args_list]
     assert exported == {1: ["best"], 2: ["best"], 3: ["best"], 4: [], 5: []}
@@ -218,7 +218,7 @@ def test_every_method_trains(flags, prepared):
     """A surrogate without a clip clips nothing."""
     run, before = prepared, [p.to_local().clone() for p in prepared.policy.parameters()]
     run.cfg = small_config(run.folder, *flags, "--prompts", "2", "--mini-batch", "1", steps=99)
-    run.method = train.selected_method(run.cfg, run.state.memory)
+    run.method = train.selected_method(run.cfg)
     row, *_ = next_step(run, unequal())
     assert row["grad_norm"] > 0
     assert math.isfinite(row["loss"])

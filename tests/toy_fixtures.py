@@ -3,11 +3,12 @@
 import shutil
 
 import pytest
+from sampling import sampled
 from toy_runs import EVALUATED, train_small
 from transformers.utils import logging as hf_logging
 
 import toy
-from rollout import Sampling, rollout
+from rollout import Sampling
 
 hf_logging.disable_progress_bar()
 
@@ -36,7 +37,7 @@ def batch(base):
     model, tokenizer = base
     problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
-    return rollout(model, tokenizer, prompts, list(range(6)), 4, Sampling(48, seed=3), step=1)
+    return sampled(model, tokenizer, prompts, list(range(6)), 4, Sampling(48), step=1, seed=3)
 
 
 @pytest.fixture(scope="session")

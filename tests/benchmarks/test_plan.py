@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
-import policy
 import pytest
 import torch
 from conftest import ROOT
@@ -15,7 +14,7 @@ from transformers import PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 from benchmarks.__main__ import main
 from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
 from config import parse_config
-from infra import sampler
+from infra import head, sampler
 
 PAPER = parse_config(["--model", "Qwen/Qwen3"])  # App. I
 SMALL = replace(  # the page's small run
@@ -143,5 +142,5 @@ def test_the_largest_settings_that_fit_are_a_command_whose_plan_fits(tmp_path, c
 def test_blocks_of_logits_follow_the_memory_of_the_gpu(monkeypatch):
     card = SimpleNamespace(total_memory=80e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    assert policy.logit_block(torch.device("cuda", 0)) == pytest.approx(2**28, rel=0.01)
-    assert policy.logit_block(torch.device("cpu")) == policy.LOGIT_BLOCK
+    assert head.block_size(torch.device("cuda", 0), 1) == pytest.approx(2**28, rel=0.01)
+    assert head.block_size(torch.device("cpu"), 1) == head.LOGIT_BLOCK

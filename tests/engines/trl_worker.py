@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,7 +25,7 @@ import toy
 from config import Config, selected_method
 from infra.micro_batches import mini_batches
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
-from methods import checked_weights, packed
+from methods import packed
 from rollout import Response
 from train import Policy, pass_at_theta_old
 from trl_delta import WeightedTrainer, right
@@ -100,16 +99,16 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
     advantages = torch.tensor(advantages)
     plan = mini_batches(rollouts, advantages, len(rollouts), 4096)
-    old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
+    old = pass_at_theta_old(Policy(trainer.model), plan, trainer.method)
     tokens = packed(
         rollouts,
         rewards=torch.full_like(advantages, torch.nan),  # TRL does not return them
         advantages=advantages,
         old_logprob=old[0],
         entropy=old[1],
+        seed=trainer.args.seed + trainer.state.global_step,
     )
-    of_step = replace(cfg, seed=trainer.args.seed + trainer.state.global_step)
-    expected = checked_weights(trainer.method, tokens, old[2], of_step) * tokens.advantage  # [N]
+    expected = trainer.method.checked_weights(tokens, old[2], cfg) * tokens.advantage  # [N]
     first = rank_and_world()[0] * len(mine)
     span = slice(tokens.span(first).start, tokens.span(first + len(mine) - 1).stop)
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()

@@ -1,4 +1,4 @@
-"""infra/responses.py: benchmarks have folders of their own, and ranks share what is missing."""
+"""infra/evaluation_files.py: benchmarks have folders of their own."""
 
 import shutil
 
@@ -7,7 +7,7 @@ import pytest
 import evaluate
 import toy
 from infra.errors import UserError
-from infra.evaluation_files import load_benchmarks, missing_responses
+from infra.evaluation_files import load_benchmarks
 from infra.folder import write_lines
 
 
@@ -25,11 +25,3 @@ def test_load_benchmarks_names_a_folder_for_each(tmp_path, monkeypatch):
     for names in ("some/other.jsonl,other.jsonl", "toy,toy"):
         with pytest.raises(UserError, match="two would share the folder .*: rename one"):
             load_benchmarks(evaluate.Settings(benchmarks=names))
-
-
-def test_the_responses_to_a_problem_are_dealt_to_different_ranks(tmp_path):
-    """They may all be long. test_evaluate.py shows that each is sampled once."""
-    problems = [{"problem": f"{i}?"} for i in range(3)]
-    for rank in range(2):
-        share = missing_responses({"a": problems, "b": problems}, 2, tmp_path, rank, 2)
-        assert len({(name, i) for name, i, _ in share}) == len(share) == 6

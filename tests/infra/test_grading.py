@@ -8,6 +8,7 @@ import pytest
 from tables import rows
 
 from infra import grading
+from infra.errors import UserError
 from infra.grading import (
     choice,
     grade_all,
@@ -16,7 +17,6 @@ from infra.grading import (
     states_answer,
     why_unearnable,
 )
-from infra.errors import UserError
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
 

@@ -1,4 +1,4 @@
-"""loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
+"""infra/loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
 import re
 from types import SimpleNamespace
@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 
 import toy
 from infra import head as head_module
-from infra import loading, sampler
+from infra import sampler
 from infra.errors import UserError
 from infra.head import use_our_products
-from infra.loading import BOUNDS, load_model, refuse_difference
+from infra.loading import BOUNDS, Published, load_model, refuse_difference
 from infra.ranks import start_ranks
 from train import load_policy
 
@@ -59,7 +59,7 @@ def test_float32_head_gives_unrounded_logits(base):
     model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
     ids = torch.arange(5)[None]
     rounded = model(ids).logits
-    give_float32_head(model)
+    use_our_products(model)
     hidden = model.base_model(ids).last_hidden_state.float()
     expected = hidden @ model.lm_head.weight.float().T + model.lm_head.bias.float()
     torch.testing.assert_close(model(ids).logits, expected)
@@ -68,28 +68,27 @@ def test_float32_head_gives_unrounded_logits(base):
 
 
 def without_scale(patch):
-    patch.setattr(policy_module, "scale_and_cap", lambda config: (1.0, None))
+    patch.setattr(head_module, "scale_and_cap", lambda config: (1.0, None))
 
 
 def with_dropout(patch):
-    patch.setattr(loading, "shard", lambda policy, *rest: shard(policy.train(), *rest))
+    whole = Published.without_weights
+    patch.setattr(Published, "without_weights", lambda self: whole(self).train())
 
 
 def with_wrong_buffers(patch):
-    fill = loading.fill
-    patch.setattr(loading, "fill", lambda lm, whole, buffers: fill(lm, whole, zeros(buffers)))
+    give = Published.give_slices
+
+    def give_zeros(self, lm):
+        self.buffers = {key: torch.zeros_like(buffer) for key, buffer in self.buffers.items()}
+        give(self, lm)
+
+    patch.setattr(Published, "give_slices", give_zeros)
 
 
 def with_wrong_positions(patch):
     without_positions = SimpleNamespace(parameters=["past_key_values"])
     patch.setattr(sampler, "signature", lambda _: without_positions)
-
-
-shard = loading.shard
-
-
-def zeros(buffers):
-    return {key: torch.zeros_like(buffer) for key, buffer in buffers.items()}
 
 
 @pytest.mark.parametrize(

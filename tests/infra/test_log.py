@@ -62,11 +62,11 @@ def graded(batch):
         problem = {"problem": f"problem {i // 4}", "answer": "7", "tests": []}
         reward = [0.0, 0.0, 1.0, 1.0][i % 4]
         response = each._replace(truncated=i % 3 == 0)
-        rollouts.append(Rollout(*response, problem, reward))
-    logprob = torch.from_numpy(np.concatenate([each.sampler_logprob for each in rollouts]))
+        rollouts.append(Rollout(response, problem, reward))
+    logprob = torch.from_numpy(np.concatenate([each.sampler_logprob for each in batch]))
     N = len(logprob)
     tokens = packed(
-        rollouts,
+        batch,
         rewards=torch.zeros(24),
         advantages=torch.arange(24.0) - 5,
         old_logprob=logprob,
@@ -78,7 +78,10 @@ def graded(batch):
 def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     rollouts, tokens, _ = graded
     texts = 6 * ["so \\boxed{7}"] + 18 * ["so it is 7"]
-    rollouts = [each._replace(text=text) for each, text in zip(rollouts, texts, strict=True)]
+    rollouts = [
+        each._replace(response=each.response._replace(text=text))
+        for each, text in zip(rollouts, texts, strict=True)
+    ]
     sampled = tokens.old_logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
     metrics = of_rollouts(rollouts, tokens)
@@ -86,9 +89,9 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
         "reward": 0.5,
         "answered": 6 / 24,
         "entropy": float(tokens.entropy.mean()),
-        "response_length": sum(len(each.tokens) for each in rollouts) / 24,
-        "truncated": sum(each.truncated for each in rollouts) / 24,
-        "without_advantage": len(rollouts[5].tokens) / len(tokens),  # its A is 0
+        "response_length": sum(len(each.response.tokens) for each in rollouts) / 24,
+        "truncated": sum(each.response.truncated for each in rollouts) / 24,
+        "without_advantage": len(rollouts[5].response.tokens) / len(tokens),  # its A is 0
         "mismatch": float((tokens.old_logprob - sampled).abs().mean()),
     }
     assert metrics == pytest.approx(expected, rel=1e-4)
@@ -114,7 +117,7 @@ def test_a_run_with_equal_rewards_is_explained(
         log(run, row(step, reward=before))
     capsys.readouterr()
     rollouts = [
-        each._replace(reward=reward, text=text, problem={"answer": "7"}, truncated=i < cut_off)
+        Rollout(each.response._replace(text=text, truncated=i < cut_off), {"answer": "7"}, reward)
         for i, each in enumerate(graded[0])
     ]
     metrics = of_rollouts(rollouts, graded[1])
@@ -129,12 +132,12 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
     rollouts, tokens, weight = graded
     save_samples(run_in(tmp_path, tokenizer=base[1]), 7, rollouts, tokens, weight)
     found = read_lines(tmp_path / "samples.jsonl")
-    length = [len(each.tokens) for each in rollouts]
+    length = [len(each.response.tokens) for each in rollouts]
     for sample, i in zip(found, (0, 2, 4, 6, 8, 10, 12, 14), strict=True):
         facts = ("step", "group", "problem", "answer", "reward", "advantage", "response")
         reward = [0.0, 0.0, 1.0, 1.0][i % 4]
-        expected = [7, i // 4, f"problem {i // 4}", "7", reward, i - 5, rollouts[i].text]
-        assert sample["truncated"] == rollouts[i].truncated
+        expected = [7, i // 4, f"problem {i // 4}", "7", reward, i - 5, rollouts[i].response.text]
+        assert sample["truncated"] == rollouts[i].response.truncated
         assert [sample[name] for name in facts] == expected
         assert "tests" not in sample
         assert sample["group_rewards"] == [0.0, 0.0, 1.0, 1.0]

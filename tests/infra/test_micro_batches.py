@@ -1,9 +1,10 @@
-"""batch.py, infra/balance.py: packed tokens, little padding, each rank's mini-batches."""
+"""infra/micro_batches.py: packed tokens, little padding, each rank's mini-batches."""
 
 import numpy as np
 import pytest
 import torch
 
+from infra import micro_batches
 from infra.micro_batches import Block, balanced_groups, mini_batches, padded
 from methods import packed
 from rollout import Response
@@ -54,7 +55,8 @@ def test_padded_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
 
 
 def test_the_tokens_of_a_micro_batch(rollouts, tokens):
-    part = tokens.select(padded(rollouts, [2, 0], has_advantage=True))
+    micro = padded(rollouts, [2, 0], has_advantage=True)
+    part = tokens.select(micro.response_index, micro.token_index)
     for name in ("token", "advantage", "sampler_logprob", "old_logprob", "entropy"):
         assert torch.equal(getattr(part, name), getattr(tokens, name)[[7, 0, 1, 2]]), name
     assert part.length.tolist() == [1, 3]

@@ -1,7 +1,5 @@
 """infra/packed.py: products by oneDNN are torch's, and a model that samples is restored."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -15,12 +13,12 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def model():
-    """Two layers that are packed, the second with a forward of its own, and a small one."""
+    """Two layers that are packed, and a small one."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [torch.nn.Linear(256, 300), torch.nn.Linear(300, 256), torch.nn.Linear(256, 8)]
-    layers[1].forward = partial(torch.nn.functional.linear, weight=layers[1].weight)
     model = torch.nn.Sequential(*layers)
+    use_fast_products(model)
     model.device, model.dtype = torch.device("cpu"), torch.float32  # as a PreTrainedModel has them
     return model
 
@@ -28,15 +26,13 @@ def model():
 @torch.no_grad()
 def test_packed_layers_compute_x_w_b_and_are_then_as_before(model):
     x = torch.randn(3, 1, 256, generator=torch.Generator().manual_seed(1))
-    before = [vars(layer).get("forward") for layer in model]
     plain = model[0](x)
     with packed_weights(model):
-        replaced = ["forward" in vars(layer) for layer in model]
-        assert replaced == [True, True, False]
+        assert [layer.packed is not None for layer in model] == [True, True, False]
         torch.testing.assert_close(model[0](x), plain, rtol=1e-5, atol=1e-5)
         biased = torch.nn.functional.linear(plain, model[1].weight, model[1].bias)
         torch.testing.assert_close(model[1](plain), biased, rtol=1e-5, atol=1e-5)
-    assert [vars(layer).get("forward") for layer in model] == before
+    assert [layer.packed for layer in model] == [None, None, None]
     assert torch.equal(model[0](x), plain)
 
 
@@ -53,11 +49,11 @@ def test_weights_are_packed_anew_after_an_update(model):
 def test_other_models_and_a_torch_without_the_operations_sample_as_ever(model, monkeypatch):
     model.dtype = torch.bfloat16
     with packed_weights(model):
-        assert "forward" not in vars(model[0])
+        assert model[0].packed is None
     model.dtype = torch.float32
-    monkeypatch.setattr(packed, "NAMES", ("_reorder_linear_weight", "_renamed"))
+    monkeypatch.setattr(onednn, "NAMES", ("_reorder_linear_weight", "_renamed"))
     with packed_weights(model):
-        assert "forward" not in vars(model[0])
+        assert model[0].packed is None
 
 
 def results(product, x, W, b, upstream) -> list[torch.Tensor]:
@@ -96,9 +92,21 @@ def test_a_model_that_is_trained_multiplies_so_if_its_layers_are_large(model, mo
         x = torch.ones(2, layer.in_features, dtype=layer.weight.dtype)
         return "ProductBackward" in str(layer(x).grad_fn)
 
-    use_fast_products(model)
     assert [fast(layer) for layer in model] == [True, True, False]
     with monkeypatch.context() as renamed:
-        renamed.setattr(packed, "NAMES", ("_renamed",))
+        renamed.setattr(onednn, "NAMES", ("_renamed",))
         assert not fast(model[0])
     assert not fast(model[0].bfloat16())
+
+
+def test_a_second_derivative_is_refused_and_a_strided_bias_is_read_right():
+    """A Hessian-vector product would be wrong without a message."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 256, generator=g, requires_grad=True)
+    W = torch.randn(300, 256, generator=g, requires_grad=True)
+    (slope,) = torch.autograd.grad(fast_linear(x, W).square().sum(), W, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+    bias = torch.randn(300, 2, generator=g)[:, 1]
+    expected = torch.nn.functional.linear(x, W, bias)
+    torch.testing.assert_close(fast_linear(x, W, bias), expected, rtol=1e-5, atol=1e-4)

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+from importlib.machinery import ModuleSpec
 from unittest import mock
 
 import forked
@@ -317,7 +318,8 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
 
 
 def test_a_tracker_receives_the_metrics(tmp_path, monkeypatch):
-    wandb = mock.Mock(spec=["init", "log", "finish"])
+    wandb = mock.Mock(spec=["init", "log", "finish", "__spec__"])
+    wandb.__spec__ = ModuleSpec("wandb", loader=None)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setenv("WANDB_RUN_ID", "")
     monkeypatch.delenv("WANDB_RUN_ID")

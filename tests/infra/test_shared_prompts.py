@@ -1,4 +1,4 @@
-"""infra/prompts.py: what runs once for a group gives the results of whole sequences.
+"""infra/shared_prompts.py: what runs once for a group gives the results of whole sequences.
 
 gemma3 has sliding windows of 8 tokens, shorter than a prompt with its response.
 """
@@ -11,8 +11,10 @@ from toy_runs import read_lines, small_config, train_steps
 
 from infra import head as head_module
 from infra import shared_prompts
+from infra.loading import decoder_of
 from infra.micro_batches import balanced_groups, blocks_of_prompts, tokens_of
 from infra.ranks import full_tensor, start_ranks
+from infra.shared_prompts import shares_prompts
 from train import load_policy
 
 PROMPTS = [random_ids(5), random_ids(11, seed=1), random_ids(1, seed=2)]
@@ -64,7 +66,7 @@ def tokens_run(policy, batch: tuple) -> list[int]:
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_log_p_entropy_states_and_gradients_are_those_of_whole_sequences(
-    name, recompute, batch, tmp_path
+    name, recompute, batch, tmp_path, monkeypatch
 ):
     start_ranks()
     save_random_model(name, tmp_path)
@@ -74,7 +76,7 @@ def test_log_p_entropy_states_and_gradients_are_those_of_whole_sequences(
     assert torch.equal(old.logprob, out.logprob)  # r = 1 in the first update
     assert tokens_run(policy, batch) == [3 * 10, 7 * 30]
 
-    policy.shares_prompts = False
+    monkeypatch.setattr(shared_prompts, "SHORT", 99)
     whole, _, expected = passes(policy, parameters, batch)
     assert tokens_run(policy, batch) == [7 * 36]
     for each in ("logprob", "entropy", "sum_p2", "hidden"):
@@ -108,14 +110,15 @@ def test_recurrent_layers_run_whole_sequences(name, batch, tmp_path):
     start_ranks()
     save_random_model(name, tmp_path)
     policy, _ = load_policy(tmp_path)
-    assert not policy.shares_prompts
+    assert not shares_prompts(decoder_of(policy.lm))
     assert tokens_run(policy, batch) == [7 * 36]
 
 
 def test_several_ranks_run_whole_sequences(base, monkeypatch):
-    assert prompts.can_share(base[0])
+    decoder = decoder_of(base[0])
+    assert shares_prompts(decoder)
     monkeypatch.setattr(shared_prompts, "rank_and_world", lambda: (0, 2))
-    assert not prompts.can_share(base[0])
+    assert not shares_prompts(decoder)
 
 
 def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkeypatch):
@@ -177,3 +180,9 @@ def test_groups_of_blocks_count_each_prompt_once():
     assert tokens_of(together) == 74
     assert balanced_groups(together, 74) == [[5, 7, 0, 2, 1, 3]]
     assert sorted(balanced_groups(together, 73)) == [[0, 2, 1, 3], [5, 7]]
+
+
+def test_many_responses_with_a_prompt_of_their_own_micro_batch_are_cut_without_recursion():
+    n = 3000
+    found = blocks_of_prompts(list(range(n)), n * [[5] * 40], n * [9], 30, True)
+    assert [block.index for block in found] == [[i] for i in range(n)]

@@ -17,12 +17,13 @@ from torch import distributed as dist
 import train
 from infra.errors import UserError
 from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
+from methods import Method
 
 
 def steps_of(folder: Path, flags: list[str]) -> list[dict]:
     """Train in `folder`. Returns each step's tokens, token weights and this rank's rows."""
     seen = []
-    checked_weights = train.checked_weights
+    checked_weights = Method.checked_weights
 
     def watched(method, tokens, v, cfg):
         weights = checked_weights(method, tokens, v, cfg)
@@ -30,7 +31,7 @@ def steps_of(folder: Path, flags: list[str]) -> list[dict]:
         seen.append({"token": tokens.token, "weights": weights, "rows": rows})
         return weights
 
-    with patch.object(train, "checked_weights", watched), rewarded():
+    with patch.object(Method, "checked_weights", watched), rewarded():
         train.train(train.parse_config([*flags, "--output-dir", str(folder)]))
     return seen
 

@@ -10,10 +10,12 @@ import os
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 from forked import call, finished, start, torchrun
 from models import response_logits
+from sampling import sampled
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import SCRIPT, next_step, read_lines, same_weights
 from transformers import AutoModelForCausalLM
@@ -22,11 +24,13 @@ import minimal
 import train
 from infra import sampler
 from infra.folder import write_lines
+from infra.loading import decoder_of
 from infra.micro_batches import mini_batches
 from infra.model_files import locate
 from infra.problems import load_problems
 from infra.run import export
-from rollout import Sampling, generator_of, rollout
+from infra.shared_prompts import shares_prompts
+from rollout import Response, Sampling
 from train import Rollout, pass_at_theta_old
 
 MODEL = os.environ["MODEL"]
@@ -73,10 +77,10 @@ def plain_model(folder: str | Path = MODEL):
 
 
 @torch.no_grad()
-def plain_logprob(lm, rollouts: list[Rollout]) -> torch.Tensor:
+def plain_logprob(lm, responses: list[Response]) -> torch.Tensor:
     """log p of the responses' tokens [N], one unpadded sequence at a time."""
     parts = []
-    for response in rollouts:
+    for response in responses:
         token = torch.from_numpy(response.tokens).long()
         logits = response_logits(lm, response.prompt, response.tokens)
         parts.append(logits.log_softmax(-1).gather(1, token[:, None]).squeeze(1))
@@ -102,11 +106,11 @@ def one_step(words: list[str]) -> None:
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
     # Two chunks; one response waits.
     with patch.object(sampler, "CHUNK", 8), run.policy.unsharded() as lm:
-        sampling = Sampling(16, seed=1, in_flight=2)
-        responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling)
-    assert run.policy.shares_prompts
+        sampling = Sampling(16, in_flight=2)
+        responses = sampled(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling, seed=1)
+    assert shares_prompts(decoder_of(run.policy.lm))
     plan = mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
-    old = old_log_probabilities(run.policy, plan)[0]
+    old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
     export(run.folder / "model", run.policy, run.tokenizer)
@@ -144,11 +148,11 @@ def assert_same_update(theirs, ours) -> None:
 
 def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
     """The responses to prompts of one length."""
-    tokens = [torch.from_numpy(response.tokens).long() for response in rollouts]
-    prompts = torch.tensor([response.prompt for response in rollouts])
+    tokens = [torch.from_numpy(x.response.tokens).long() for x in rollouts]
+    prompts = torch.tensor([x.response.prompt for x in rollouts])
     ids = torch.cat([prompts, pad_sequence(tokens, batch_first=True)], dim=1)
     is_token = pad_sequence([torch.ones_like(each) for each in tokens], batch_first=True).bool()
-    rewards = torch.tensor([response.reward for response in rollouts])
+    rewards = torch.tensor([x.reward for x in rollouts])
     return minimal.Rollouts(ids, is_token, rewards)
 
 
@@ -181,7 +185,7 @@ def first_difference(ours: list[str], theirs: list[str]) -> int:
 
 
 @torch.no_grad()
-def distance_of_draw(lm, response: Rollout, t: int, draws) -> float:
+def distance_of_draw(lm, response: Response, t: int, draws) -> float:
     """How far the draw of a response's token t lies from an end of its interval of F.
 
     By a plain pass. The other steps of F are so many that one is always near.
@@ -214,8 +218,9 @@ def test_two_ranks_match_one(step, data, tmp_path):
     lm, problems = plain_model(), [x["problem"] for x in read_lines(data / "train.jsonl")]
     for i, t in other.items():
         response = step["rollouts"][i]
-        draws = generator_of(0, 1, problems.index(response.problem["problem"]), i % 2)
-        assert distance_of_draw(lm, response, t, draws) < 1e-4  # F errs with all log p
+        key = (0, 1, problems.index(response.problem["problem"]), i % 2)
+        draws = np.random.default_rng(key)
+        assert distance_of_draw(lm, response.response, t, draws) < 1e-4  # F errs with all log p
     del lm
     (expected,), (row,) = (read_lines(folder / "metrics.jsonl") for folder in (one, two))
     timeless = {name: expected[name] for name in row if not name.startswith("seconds")}

@@ -1,0 +1,24 @@
+"""Groups of responses, sampled as train.graded_groups does."""
+
+from collections import Counter
+
+from rollout import Response, Sampling, rollout
+
+
+def sampled(
+    lm,
+    tokenizer,
+    prompts: list[list[int]],
+    problems: list[int],
+    G: int,
+    sampling: Sampling,
+    step: int = 0,
+    seed: int = 0,
+) -> list[Response]:
+    """G responses to each prompt. problems: the number of each prompt's problem."""
+    keys, earlier = [], Counter()
+    for problem in (problem for problem in problems for _ in range(G)):
+        keys.append((seed, step, problem, earlier[problem]))
+        earlier[problem] += 1
+    repeated = [prompt for prompt in prompts for _ in range(G)]
+    return rollout(lm, tokenizer, repeated, keys, sampling)
