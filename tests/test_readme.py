@@ -76,7 +76,7 @@ def test_every_logged_metric_is_explained(finished):
 
 
 def test_the_algorithm_is_that_of_minimal():
-    body = textwrap.indent(code_blocks(README, "python")[0], 4 * " ")
+    body = textwrap.indent(code_blocks(README, "python")[1], 4 * " ")
     assert inspect.getsource(minimal.token_weights).endswith(body)
 
 
@@ -84,6 +84,6 @@ def test_the_drop_in_runs():
     h, A = two_sides()
     logprob = -torch.rand(len(h), generator=torch.Generator().manual_seed(0))
     known = {"h": h, "A": A, "logprob": logprob}
-    exec(code_blocks(README, "python")[1], known)
+    exec(code_blocks(README, "python")[0], known)
     expected = minimal.token_weights("delta", h, logprob, A)
     torch.testing.assert_close(known["weight"], expected, rtol=1e-4, atol=1e-5)
