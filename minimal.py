@@ -1,113 +1,127 @@
-"""The whole algorithm in one file: trains the toy with DelTA on one device, in about two minutes.
+"""DelTA in one file: trains the toy, or any Hugging Face model, on one device.
 
-    $ python minimal.py                       # flags: --method dapo, --K 0, --steps 40, --seed 1
+    $ python minimal.py           # the toy, in two minutes on a CPU; --method dapo, --K 0, --seed 1
     accuracy 0.305, greedy 0.182
     step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
-                   |r-1| 0.00152  weight+ 1.16  weight- 0.982
+                   |r-1| 0.00152  length 40  weight+ 1.16  weight- 0.982
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
+    $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
-This is RLVR, reinforcement learning with verifiable rewards. The toy's problems are chains such as
-7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems and
-rewards the right ones with 1. A response's advantage A is its reward, compared with the rewards of
-the other responses to its problem. The update raises the probability of tokens with A > 0 and
-lowers it where A < 0. DAPO gives all tokens of a response the same credit. DelTA multiplies it by a
-weight λ from 0.8 (also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient
-is closer to the centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are
-refined K times. weight+ and weight- are the mean weights of the two sides.
+The toy's problems are chains such as 7*6+1-4, worked from left to right, mod 10. A line of data is
+{"problem": ..., "answer": ...}. A step samples G responses to each of some problems, and rewards
+the right ones with 1. A response's advantage A compares its reward with the other rewards of its
+problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
+gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
+where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
+of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
 
-The last line of this output shows each word with its weight. The weights tell sure words, such as
-`Then` and all copies, from unsure ones, which are results. On average, where A > 0 sure words get
-the larger weight, where A < 0 unsure ones do. A single response can differ, as above: its result
-`0` has the largest. Real text is alike (docs/results/real.md).
+During one pass over the problems train.py makes the same steps, up to rounding
+(tests/test_minimal.py). It adds many GPUs, checkpoints, and other methods, models and data.
 
-This file is the specification of train.py: with the same seed both have, up to rounding, the same
-responses, rewards, loss and gradient norm for 512 steps, one pass over the problems
-(tests/test_minimal.py). train.py adds other models, data, methods, many GPUs and checkpoints.
-
-Shapes and their sizes here: B 128 responses per step, P 13 tokens in a prompt, T at most 64 in a
-response, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
-mini-batch, H 64 hidden units, V 30 words.
+Shapes, with the toy's sizes: B 128 responses, P 13 tokens of a prompt, T at most 64 of a response,
+L = P + T, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
+mini-batch or a pass of the model, H 64 hidden units, V 30 words.
 """
 
 import argparse
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import toy
 from verify import reward
 
-# The toy's settings; in brackets the paper's (App. I).
-PROMPTS = 16  # problems per step (128)
-GROUP_SIZE = 8  # G, responses per problem (16)
-MINI_BATCH = 4  # problems per update (32)
-MAX_NEW_TOKENS = 64  # per response, with the end token (20,480)
-LEARNING_RATE = 1e-4  # (1e-6)
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
-LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the same)
+LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
 SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
+BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
+
+
+class Settings(NamedTuple):
+    """The flags, such as --group-size, with the toy's values; in brackets the paper's (App. I)."""
+
+    model: str = ""  # a Hugging Face id or folder; without it the toy
+    data: str = ""  # for --model: a .jsonl file of problems
+    eval_data: str = ""  # for --model: another, for the accuracy before and after
+    template: str = "{problem}"  # the prompt
+    save: str = ""  # a new folder for the trained model
+    method: str = "delta"  # the token weights: delta or dapo
+    K: int = 1  # DelTA's refinements
+    steps: int = 160  # batches of responses
+    prompts: int = 16  # problems per step (128)
+    group_size: int = 8  # G, responses per problem (16)
+    mini_batch: int = 4  # problems per update (32)
+    micro_batch: int = 16  # responses in one pass of the model, as many as fit in memory
+    max_new_tokens: int = 64  # per response, with the end token (20,480)
+    lr: float = 1e-4  # (1e-6)
+    seed: int = 0  # of problems and of sampling
+
+
+FOR_MODELS = {"template": "", "max_new_tokens": 512, "lr": 1e-6}  # defaults with --model
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
-    """Train the toy, and print a line per step. Returns the metrics of each step."""
-    # Without a usage line an error is one line.
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage=argparse.SUPPRESS)
-    methods = ["delta", "dapo"]
-    parser.add_argument("--method", choices=methods, default="delta", help="the token weights")
-    parser.add_argument("--K", type=int, choices=range(10), default=1, help="DelTA's refinements")
-    parser.add_argument("--steps", type=int, default=160, help="batches of responses")
-    parser.add_argument("--seed", type=int, default=0, help="of problems and of sampling")
-    flags = parser.parse_args(argv)
-    if flags.K != 1 and flags.method == "dapo":
-        parser.error("--K does nothing with --method dapo")
-
-    lm, tokenizer = toy.base_model("learn")  # errs in a * b
-    optimizer = torch.optim.AdamW(lm.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    problems = toy.problems(8192, seed=2 * flags.seed)
-    held_out = toy.problems(512, seed=1)  # the seeds of training are even
-    generator = torch.Generator().manual_seed(SEED_STRIDE * flags.seed)
+    """Train, and print a line per step. Returns the metrics of each step."""
+    cfg = parse_flags(argv)
+    try:
+        lm, tokenizer, problems, held_out = load(cfg)
+    except OSError as error:  # a wrong name of a file or a model
+        parser.error(str(error).partition("\n")[0])
+    optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
+    generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed)
     order = torch.randperm(len(problems), generator=generator).tolist()
 
-    print_accuracy(lm, tokenizer, held_out, flags.seed)
+    if held_out:
+        print_accuracy(lm, tokenizer, held_out, cfg)
     metrics = []
-    for step in range(1, flags.steps + 1):
-        first = (PROMPTS * (step - 1)) % len(order)
-        chosen = order[first : first + PROMPTS]  # indices of problems
-        rollouts = sample(lm, tokenizer, problems, chosen, GROUP_SIZE, flags.seed, step)
-        line, advantage, weight = train_step(lm, optimizer, rollouts, flags.method, flags.K)
+    for step in range(1, cfg.steps + 1):
+        first = cfg.prompts * (step - 1)
+        chosen = [order[i % len(order)] for i in range(first, first + cfg.prompts)]
+        rollouts = sample(lm, tokenizer, problems, chosen, cfg, step)
+        line, advantage, weight = train_step(lm, optimizer, rollouts, cfg)
         numbers = "  ".join(f"{name} {value:.3g}" for name, value in line.items())
-        print(f"step {step:4d}/{flags.steps}  {numbers}", flush=True)
-        if step in (1, flags.steps):
+        print(f"step {step:4d}/{cfg.steps}  {numbers}", flush=True)
+        if step in (1, cfg.steps):
             print_response(tokenizer, rollouts, advantage, weight)
         metrics.append(line)
-    print_accuracy(lm, tokenizer, held_out, flags.seed)
+    if held_out:
+        print_accuracy(lm, tokenizer, held_out, cfg)
+    if cfg.save:
+        lm.save_pretrained(cfg.save)
+        tokenizer.save_pretrained(cfg.save)
     return metrics
 
 
 class Rollouts(NamedTuple):
     """B prompts with a response each; the G responses to a problem are consecutive."""
 
-    ids: torch.Tensor  # [B, P + T] prompt, response, padding
-    is_token: torch.Tensor  # [B, T] whether a column is a token of the response; N are True
+    ids: torch.Tensor  # [B, L] prompt, response, padding
+    is_token: torch.Tensor  # [B, L] whether a column is a token of the response; N are True
     rewards: torch.Tensor  # [B] R_i
 
 
-def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tuple:
+def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
-    length = rollouts.is_token.sum(dim=1)  # [B]
-    advantage = group_advantages(rollouts.rewards, GROUP_SIZE)  # [B]
+    ids, is_token, rewards = rollouts
+    length = is_token.sum(dim=1)  # [B]
+    advantage = group_advantages(rewards, cfg.group_size)  # [B]
     advantage = advantage.repeat_interleave(length)  # [N], the same for all tokens of a response
 
     # One pass at θ_old. The weights ρ come from it and stay fixed during the updates.
     with torch.no_grad():
-        old_logprob, hidden = token_outputs(lm, rollouts.ids, rollouts.is_token)  # [N], [N, H]
-        weight = token_weights(method, hidden, old_logprob, advantage, K)  # ρ [N]
+        old_logprob, hidden = token_outputs(lm, ids, is_token, cfg.micro_batch)  # [N], [N, H]
+        weight = token_weights(cfg.method, hidden, old_logprob, advantage, cfg.K)  # ρ [N]
 
     # One update per mini-batch of responses.
-    mini_batch = torch.arange(len(length)) // (MINI_BATCH * GROUP_SIZE)  # [B] its number: 0 to 3
-    mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N]
+    mini_batch = torch.arange(len(ids), device=ids.device) // (cfg.mini_batch * cfg.group_size)
+    mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N] its number: 0, 1, ...
     losses, norms, away = [], [], 0.0
     for k in range(int(mini_batch.max()) + 1):
         responses = mini_batch == k  # [B]
@@ -117,11 +131,11 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
         # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8). Tokens with A = 0 count in n.
-        logprob, _ = token_outputs(lm, rollouts.ids[responses], rollouts.is_token[responses])  # [n]
+        logprob, _ = token_outputs(lm, ids[responses], is_token[responses], cfg.micro_batch)  # [n]
         surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
         objective = (weight[tokens] * surrogate).sum() / len(surrogate)
         (-objective).backward()
-        norm = torch.nn.utils.clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM)
+        norm = clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(-objective.item())
@@ -129,12 +143,13 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
         away = (logprob - old_logprob[tokens]).expm1().abs().mean().item()  # mean |r - 1|
 
     metrics = {
-        "reward": rollouts.rewards.mean().item(),
-        "mixed": (rollouts.rewards.view(-1, GROUP_SIZE).std(dim=1) > 0).float().mean().item(),
+        "reward": rewards.mean().item(),
+        "mixed": (rewards.view(-1, cfg.group_size).std(dim=1) > 0).float().mean().item(),
         "loss": sum(losses) / len(losses),  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
         "|r-1|": away,  # in the last update
+        "length": length.float().mean().item(),
     }
     for name, side in (("weight+", advantage > 0), ("weight-", advantage < 0)):
         if side.any():
@@ -142,32 +157,42 @@ def train_step(lm, optimizer, rollouts: Rollouts, method: str, K: int = 1) -> tu
     return metrics, advantage, weight
 
 
-# ---- responses and rewards -----------------------------------------------------------------------
-
-
-def sample(lm, tokenizer, problems, chosen, G, seed, step=0, greedy=False) -> Rollouts:
+def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False) -> Rollouts:
     """G responses o ~ π to each problem in `chosen`, and their rewards."""
-    repeated = [problems[i] for i in chosen for _ in range(G)]  # B, one for each response
-    prompts = torch.tensor(tokenizer([x["problem"] for x in repeated]).input_ids)  # [B, P]
-    P = prompts.shape[1]  # equal for all problems of the toy: no padding on the left
+    repeated = [problems[i] for i in chosen for _ in range(cfg.group_size)]  # B, one per response
+    prompts = encode(tokenizer, repeated, cfg.template).to(lm.device)
+    P = prompts.input_ids.shape[1]  # their padding is on the left: responses begin at column P
 
-    # Fixed draws instead of do_sample=True: all methods meet the same ones (end of file).
-    keys = [(seed, step, i, j) for i in chosen for j in range(G)]
-    processors = [] if greedy else [fixed_draws(keys, P)]  # without one: the likeliest token
-    ids = lm.generate(prompts, logits_processor=processors, max_new_tokens=MAX_NEW_TOKENS)
+    # Fixed draws instead of do_sample=True: all methods meet the same ones.
+    keys = [(cfg.seed, step, i, j) for i in chosen for j in range(cfg.group_size)]
+    processors = [] if greedy else [fixed_draws(keys, P, cfg.max_new_tokens)]
+    with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
+        ids = lm.generate(
+            prompts.input_ids,  # [B, P]
+            attention_mask=prompts.attention_mask,  # [B, P]
+            logits_processor=processors,  # without one: the likeliest token
+            max_new_tokens=cfg.max_new_tokens,
+        )  # [B, L]
 
-    is_end = ids[:, P:] == tokenizer.eos_token_id  # [B, T]
+    ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
+    is_end = torch.isin(ids[:, P:], ends)  # [B, T]
     ends_before = is_end.cumsum(dim=1) - is_end.long()  # [B, T] end tokens before each column
-    is_token = ends_before == 0  # the first end token belongs to the response
-    texts = tokenizer.batch_decode(ids[:, P:], skip_special_tokens=True)
-    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
-    for text, problem, ended in zip(texts, repeated, is_end.any(dim=1), strict=True):
+    is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
+    is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
+
+    # R_i: 1 if the answer is right, else 0 (App. I). Put a reward of your own in place of `reward`:
+    # any function from the text and the problem, with all columns of its line, to a number.
+    rewards = []
+    for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
+        text = tokenizer.decode(row[own], skip_special_tokens=True)
         # A response that was cut off (not ended) earns 1 only if it has stated its answer.
         rewards.append(reward(text, problem["answer"], truncated=not ended))
-    return Rollouts(ids, is_token, torch.tensor(rewards))
 
-
-# ---- advantages, log-probabilities and surrogate (Sec. 2) ----------------------------------------
+    # The padding moves behind the response, where no token attends to it: then no mask is needed.
+    padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
+    ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
+    is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
+    return Rollouts(ids, is_token, torch.tensor(rewards, dtype=torch.float32, device=lm.device))
 
 
 def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
@@ -179,13 +204,23 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
     return advantages.masked_fill(all_equal, 0.0).flatten()  # exactly 0, despite rounding
 
 
-def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
-    """(log π_θ of each response token [N], the state h that enters the LM head [N, H])."""
-    P = ids.shape[1] - is_token.shape[1]
-    states = lm.model(ids).last_hidden_state  # causal: no token attends to the padding after it
-    hidden = states[:, P - 1 : -1][is_token]  # [N, H]; the state at t - 1 predicts token t
-    token = ids[:, P:][is_token]  # [N]
-    logprobs = lm.lm_head(hidden).log_softmax(dim=-1)  # [N, V]
+def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 16) -> tuple:
+    """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
+    # micro_batch responses at a time. `checkpoint` runs each pass again in the backward pass, so
+    # that memory holds the activations and logits of one pass only.
+    parts = zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True)
+    outputs = [checkpoint(one_pass, lm, *part, use_reentrant=False) for part in parts]
+    logprobs, states = zip(*outputs, strict=True)
+    return torch.cat(logprobs), torch.cat(states)
+
+
+def one_pass(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
+    """token_outputs of b responses. Log-probabilities are in float32, also on a GPU."""
+    with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
+        states = lm.get_decoder()(ids, use_cache=False).last_hidden_state  # [b, L, H]
+    hidden = states[:, :-1][is_token[:, 1:]].float()  # [n, H]; the state at t - 1 predicts token t
+    token = ids[is_token]  # [n]
+    logprobs = lm.get_output_embeddings()(hidden).log_softmax(dim=-1)  # [n, V]
     return logprobs.gather(1, token[:, None]).squeeze(1), hidden
 
 
@@ -195,9 +230,6 @@ def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
     surrogate = torch.min(ratio * A, ratio.clamp(1 - 0.2, 1 + 0.28) * A)
     # Dual clip, as in verl: for A < 0 never below -10 |A|, so no exploding ratio can dominate.
     return torch.where(A < 0, torch.max(surrogate, 10 * A), surrogate)
-
-
-# ---- DelTA's token weights (Sec. 3.2) ------------------------------------------------------------
 
 
 def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
@@ -243,19 +275,14 @@ def temperatures(margin, A) -> torch.Tensor:
     return torch.where(A > 0, gamma_pos, gamma_neg).clamp(min=1e-6)
 
 
-# ---- common random numbers -----------------------------------------------------------------------
-# Methods are compared on the same draws: the uniform number behind a token is fixed by (seed, step,
-# problem, sample, position). train.py has the same numbers.
-
-
-def fixed_draws(keys: list[tuple], P: int):
+def fixed_draws(keys: list[tuple], P: int, count: int):
     """A logits processor for `generate`: token t is drawn by number t of a key's generator."""
-    draws = [np.random.default_rng(key).random(MAX_NEW_TOKENS) for key in keys]
-    draws = torch.from_numpy(np.stack(draws))  # [B, MAX_NEW_TOKENS]
+    draws = np.stack([np.random.default_rng(key).random(count) for key in keys])  # [B, count]
 
     def only_the_drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """Logits [B, V] that leave `generate` no choice: 0 for the drawn token, else -inf."""
-        token = inverse_cdf(logits, draws[:, ids.shape[1] - P])
+        u = torch.from_numpy(draws[:, ids.shape[1] - P]).to(logits.device)  # [B]
+        token = inverse_cdf(logits, u)
         return torch.full_like(logits, -torch.inf).scatter(1, token[:, None], 0.0)
 
     return only_the_drawn
@@ -267,28 +294,118 @@ def inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(F, u[:, None] * F[:, -1:], right=True).squeeze(1)
 
 
-# ---- printing ------------------------------------------------------------------------------------
-
-
-def print_accuracy(lm, tokenizer, problems: list[dict], seed: int) -> None:
+def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
     """Print the mean reward of one sampled and of one greedy response to each problem."""
-    every = range(len(problems))
-    sampled = sample(lm, tokenizer, problems, every, 1, seed).rewards.mean()
-    greedy = sample(lm, tokenizer, problems, every, 1, seed, greedy=True).rewards.mean()
-    print(f"accuracy {sampled:.3f}, greedy {greedy:.3f}", flush=True)
+    one = cfg._replace(group_size=1)
+    sampled, greedy = [], []
+    for part in torch.arange(len(problems)).split(cfg.prompts * cfg.group_size):  # as in a step
+        sampled.append(sample(lm, tokenizer, problems, part.tolist(), one).rewards)
+        greedy.append(sample(lm, tokenizer, problems, part.tolist(), one, greedy=True).rewards)
+    print(f"accuracy {torch.cat(sampled).mean():.3f}, greedy {torch.cat(greedy).mean():.3f}")
 
 
 def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     """Print the response with the largest |A|: its reward, its A, and ρ after each token."""
-    length = rollouts.is_token.sum(dim=1)  # [B]
-    first = length.cumsum(dim=0) - length  # [B] the index of each first token among the N
-    i = advantage[first].abs().argmax()
-    P = rollouts.ids.shape[1] - rollouts.is_token.shape[1]
-    ids = rollouts.ids[i, P:][rollouts.is_token[i]]
-    words = [word.strip() or "newline" for word in tokenizer.batch_decode(ids[:, None])]
-    rho = weight[first[i] : first[i] + length[i]].tolist()
+    length = rollouts.is_token.sum(dim=1).tolist()  # [B]
+    A = torch.stack([part[0] for part in advantage.split(length)])  # [B]
+    i = int(A.abs().argmax())
+    tokens = rollouts.ids[i][rollouts.is_token[i]]
+    words = [word.strip() or "newline" for word in tokenizer.batch_decode(tokens[:, None])]
+    rho = weight.split(length)[i].tolist()
     text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
-    print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first[i]]:.2f}: {text}", flush=True)
+    print(f"reward {rollouts.rewards[i]:.0f}, A {A[i]:.2f}: {text}", flush=True)
+
+
+# ---- flags, problems and models: what follows is no part of the algorithm ------------------------
+
+parser = argparse.ArgumentParser(prog="minimal.py", usage=argparse.SUPPRESS)  # errors are one line
+for name, default in Settings._field_defaults.items():
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS, help=f"{default!r}")
+
+
+def parse_flags(argv: list[str] | None) -> Settings:
+    """The settings, with the flags on the command line. A mistake ends in one line."""
+    given = vars(parser.parse_args(argv))
+    cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
+    mistakes = {
+        "--method is delta or dapo: for others see train.py": cfg.method not in ("delta", "dapo"),
+        "--K does nothing with --method dapo": cfg.method == "dapo" and "K" in given,
+        "--model and --data need each other": bool(cfg.model) != bool(cfg.data or cfg.eval_data),
+        "--template has no {problem}": cfg.template and "{problem}" not in cfg.template,
+        "--group-size must be at least 2": cfg.group_size < 2,
+        f"--save {cfg.save} exists": cfg.save and Path(cfg.save).exists(),
+    }
+    for message, is_made in mistakes.items():
+        if is_made:
+            parser.error(message)
+    return cfg._replace(template=cfg.template.replace("\\n", "\n"))  # \n as typed in a shell
+
+
+def load(cfg: Settings) -> tuple:
+    """(model, tokenizer, problems, held-out problems)."""
+    if not cfg.model:
+        lm, tokenizer = toy.base_model("learn")  # its likeliest a * b is wrong
+        held_out = toy.problems(512, seed=1)  # the seeds of training are even
+        return lm, tokenizer, toy.problems(8192, seed=2 * cfg.seed), held_out
+
+    problems = read(cfg.data)
+    held_out = read(cfg.eval_data) if cfg.eval_data else []
+    if len(problems) < cfg.prompts:  # a problem would come twice, with the same responses
+        parser.error(f"{cfg.data} has {len(problems)} problems, fewer than --prompts")
+    tokenizer = AutoTokenizer.from_pretrained(cfg.model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    lm, info = AutoModelForCausalLM.from_pretrained(cfg.model, **how)
+    if info["missing_keys"]:  # they would be random
+        parser.error(f"--model {cfg.model} has no {min(info['missing_keys'])}: see train.py")
+    ends = lm.generation_config.eos_token_id
+    ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    if tokenizer.chat_template:
+        chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
+        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2]
+        behind = tokenizer(behind, add_special_tokens=False).input_ids
+        special = [token for token in behind if token in tokenizer.added_tokens_decoder]
+        ends.update(special[:1])  # it closes the assistant's turn
+    elif not cfg.template:
+        parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
+
+    # Of the generation config only the end tokens stay: a repetition penalty would change π.
+    lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
+    longest = encode(tokenizer, problems + held_out, cfg.template).input_ids.shape[1]
+    limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
+    if limit and longest + cfg.max_new_tokens > limit:
+        parser.error(f"a prompt has {longest} of the model's {limit} tokens: use train.py")
+
+    # This page's log p must be those of the model's own forward pass: here of the first prompt.
+    ids = encode(tokenizer, problems[:1], cfg.template).input_ids  # [1, P]
+    with torch.no_grad():
+        own = lm(ids).logits[0, :-1].log_softmax(dim=-1).gather(1, ids[0, 1:, None]).squeeze(1)
+        ours, _ = token_outputs(lm, ids, torch.arange(ids.shape[1])[None] > 0)
+    if (ours - own).abs().mean() > 1e-4:  # more than rounding
+        parser.error("the model's head has a scale or a cap, or another part: use train.py")
+    lm.to("cuda" if torch.cuda.is_available() else "cpu")
+    return lm, tokenizer, problems, held_out
+
+
+def read(path: str) -> list[dict]:
+    """The problems in a .jsonl file."""
+    problems = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    for i, x in enumerate(problems):
+        if not isinstance(x.get("problem"), str) or x.get("answer") in (None, ""):
+            parser.error(f"{path}, line {i + 1}: no problem or no answer; train.py reads more")
+    return problems
+
+
+def encode(tokenizer, problems: list[dict], template: str):
+    """input_ids and attention_mask [B, P] of the prompts, padded on the left."""
+    prompts = [template.replace("{problem}", x["problem"]) for x in problems]
+    if not template:
+        chats = [[{"role": "user", "content": x["problem"] + BOXED}] for x in problems]
+        prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+    special = bool(template)  # a chat template has its own
+    how = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
+    return tokenizer(prompts, add_special_tokens=special, **how)
 
 
 if __name__ == "__main__":

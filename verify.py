@@ -2,8 +2,8 @@ r"""The reward of RLVR (App. I): answers/ finds the final answer and decides whe
 
 Departures from the paper: it grades with math-verify (sympy), while nothing is solved symbolically
 here, so no answer can hang the grader; and its run script adds a length penalty
-(`grpo.overlong_penalty`), off by default here (--overlong-buffer). answers/README.md says how
-answers are read, docs/answers.md lists the rules that decide credit.
+(`grpo.overlong_penalty`), off by default here (--overlong-buffer). docs/answers.md says what is
+read and what is equal.
 """
 
 from answers.comparison import earnable, is_equivalent

@@ -28,13 +28,33 @@ OPTION = re.compile(  # "(C) 12", "C: 12"
     r"(?=[-\d.]|\\(?:frac|sqrt|pi))[^A-J]*$"
 )
 
+NONE = units.LISTED["none"].strip().split("\n")
+SUBJECTS = ("the", "this", "it", "there", "they")  # a sentence may begin with them
+# "3 and 1/4" is a list or a mixed number.
+MIXED = re.compile(
+    r"(?<=\d)\s?(?:and|\\text\s?\{\s?and\s?\})\s?(?=[1-9]\d{0,8}/\d|\\[dt]?frac(?![a-zA-Z]))"
+)
+
 
 def is_equivalent(prediction: str, gold: str | float) -> bool:
     """Whether two answers are equal by the rules of verify.py. Never raises."""
+    if stands_for_none(str(gold)):
+        return False
     if is_option_of(prediction, str(gold)) or is_option_of(str(gold), prediction):
         return True
-    prediction = without_question(prediction)
-    return not QUESTION.search(prediction) and same_answer(prediction, without_question(str(gold)))
+    prediction, gold = without_question(prediction), without_question(str(gold))
+    if QUESTION.search(prediction):
+        return False
+    if same_answer(prediction, gold):
+        return True
+    is_mixed = MIXED.search(prediction) or MIXED.search(gold)
+    return bool(is_mixed) and same_answer(MIXED.sub(" ", prediction), MIXED.sub(" ", gold))
+
+
+def stands_for_none(gold: str) -> bool:
+    r"""Whether a gold only says that there is no answer: proof, \text{N/A}, "see solution"."""
+    bare = re.sub(r"\\(?:text|mathrm|boxed)\b|[{}$().]", "", gold)
+    return " ".join(bare.lower().split()) in NONE
 
 
 def is_option_of(letter: str, option: str) -> bool:
@@ -52,7 +72,10 @@ def without_question(answer: str) -> str:
 
 
 def earnable(gold: str | float) -> bool:
-    """Whether any answer can earn the reward for `gold`: not if `gold` restates a question."""
+    """Whether any answer can earn the reward for `gold`.
+
+    None can if `gold` restates a question, or stands for no answer: "proof", "N/A".
+    """
     return is_equivalent(str(gold), gold)
 
 
@@ -93,7 +116,7 @@ class Judge(Evaluator):
         if kinds <= VALUES:
             return self.equal(p, g, max(tolerance(p, 0), tolerance(g, SIGNIFICANT)))
         if kinds == {"text"}:
-            return [word.casefold() for word in p] == [word.casefold() for word in g]
+            return says(p, g) or says(g, p)
         if p[0] == g[0] and self.same_in_order(p[1:], g[1:]):
             return True
         return (kinds == {"∪", "‹›"} or is_region(p) and is_region(g)) and self.same_region(p, g)
@@ -208,8 +231,19 @@ class Judge(Evaluator):
                 return self.plain(p[:-2] if len(p) > 4 else p[1])
             if set(p[2::2]) <= MIRRORED.keys():
                 return ("relation", *(MIRRORED.get(side, side) for side in p[:0:-1]))
+        if p[0] == "list" and len(names(p)) == 1 and any("≠" in member for member in p[1:]):
+            return ("∧", *p[1:])  # 2 < x < 5, x ≠ 3
+        if p[0] == "list" and self.is_one_value(p[1:]):
+            return self.plain(p[1])  # 1/2 or 0.5
         signed = [p] if p[0] in ("list", "‹›") else both_signs(p)
         return ("list", *signed) if len(signed) > 1 else p
+
+    def is_one_value(self, members: tuple) -> bool:
+        """Whether members of a list are one value in several forms."""
+        first, *others = members
+        if not all(member[0] in VALUES and member != first for member in others):
+            return False
+        return first[0] in VALUES and all(self.equal(first, other) for other in others)
 
     def is_rounded(self, exact: tuple, decimal: tuple) -> bool:
         """Whether a decimal is the exact number, rounded or truncated to the places written."""
@@ -217,6 +251,22 @@ class Judge(Evaluator):
         sign = -1 if decimal[1] < 0 else 1
         error = sign * add(decimal[1], -self.constant(exact))
         return order(-unit, error) < 0 <= order(unit / 2, error)
+
+
+def says(sentence: tuple, words: tuple) -> bool:
+    """Whether two texts have the same words, or the first states the second.
+
+    "The statement is false" states False, and "Yes, it is" states Yes.
+    """
+    p = [units.known(word.casefold()) or word.casefold() for word in sentence[1:]]
+    g = [units.known(word.casefold()) or word.casefold() for word in words[1:]]
+    if p == g or len(p) <= len(g):
+        return p == g
+    if " ".join(g) in ("yes", "no", "true", "false") and p[0] == g[0]:
+        return p[1] in SUBJECTS
+    before = p[: -len(g)]
+    is_denied = "'" in before or not units.is_harmless(" ".join(before))
+    return p[-len(g) :] == g and before[0] in SUBJECTS and not is_denied
 
 
 def is_equation(p: tuple) -> bool:

@@ -61,11 +61,17 @@ def repeating(found: re.Match) -> str:
     return f"({whole}.{fixed}0+{period}/{'9' * len(period)}{'0' * len(fixed)})"
 
 
+def degrees(found: re.Match) -> str:
+    r"""12°30'15'' as (12+30/60+15/3600)°."""
+    whole, minutes, seconds = found.groups()
+    return f"({whole}+{minutes}/60+{seconds or 0}/3600)°"
+
+
 def without_commas(found: re.Match) -> str:
     return found[0].replace(",", "")
 
 
-CALLED = {each.__name__: each for each in (words_behind, repeating, without_commas)}
+CALLED = {each.__name__: each for each in (words_behind, repeating, degrees, without_commas)}
 REWRITINGS = []
 for line in LISTED["rewritings"].strip().splitlines():
     pattern, new = line.replace("#", "(?![a-zA-Z])").split(" =>")

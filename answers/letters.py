@@ -1,13 +1,14 @@
-"""The letter of a response to a multiple-choice problem."""
+"""The letter of a response to a multiple-choice problem: in its last box, else as it states it."""
 
 import re
 
 from . import units
 from .comparison import same_answer
-from .extraction import TAIL, boxes
+from .extraction import MAX_BOXES, MAX_RESPONSE, TAIL, boxes
 from .thoughts import without_thoughts
 from .values import BUDGET
 
+SHARE = BUDGET // (8 * MAX_BOXES)  # of the operations of a comparison, for a box and an option
 LISTED = units.sections("letters.txt")
 
 
@@ -21,31 +22,34 @@ IN_BOX, LINE, DOUBT, OPTION = (patterns(x)[0] for x in ("box", "line", "doubt", 
 
 
 def choice(response: str, problem: str = "") -> str | None:
-    """The letter A-J of a response: behind its last "Wait, " if it can. `problem` has options."""
-    response = with_letter(without_thoughts(response), dict(OPTION.findall(problem)))
-    return next(filter(None, map(letter, reversed(DOUBT.split(response)))), None)
+    """The letter A-J of a response; None if it has none. `problem` may show the options."""
+    response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
+    options = dict(OPTION.findall(problem))
+    for _, _, content in reversed(boxes(response) or []):
+        letter = letter_in_box(content, options)
+        if letter:
+            return letter
+    for part in reversed(DOUBT.split(response[-TAIL:])):
+        letter = stated_letter(part)
+        if letter:
+            return letter
+    return None
 
 
-def with_letter(response: str, options: dict[str, str]) -> str:
-    """The response with a letter in its last box if that states one option of the problem."""
-    found = boxes(response)
-    start, end, box = found[-1] if found else (0, 0, "")
-    chosen = [name for name in options if same_answer(box, options[name], BUDGET // 10)]
-    if len(chosen) != 1 or IN_BOX.match(box):
-        return response
-    return f"{response[:start]}\\boxed{{{chosen[0]}}}{response[end:]}"
+def letter_in_box(content: str, options: dict[str, str]) -> str | None:
+    """The letter in a box, or the letter of the one option that it holds."""
+    found = IN_BOX.match(content)
+    if found:
+        return found[1].upper()
+    held = [x for x, option in options.items() if same_answer(content, option, SHARE)]
+    return held[0] if len(held) == 1 else None
 
 
-def letter(response: str) -> str | None:
-    """The letter in the last box, else the last one stated."""
-    found = boxes(response)
-    boxed = IN_BOX.match(found[-1][2]) if found else None
-    if boxed:
-        return boxed[1].upper()
-    tail = response[-TAIL:]
+def stated_letter(text: str) -> str | None:
+    """The last letter that words state, else the letter of the only line that begins with one."""
     for pattern in STATES:
-        stated = pattern.findall(tail)
+        stated = pattern.findall(text)
         if stated:
             return stated[-1].upper()
-    lines = set(LINE.findall(tail))
-    return lines.pop() if len(lines) == 1 else None
+    lines = set(LINE.findall(text))
+    return lines.pop().upper() if len(lines) == 1 else None

@@ -10,6 +10,7 @@ WHERE = {  # NAME, which is also the name of its module and of the function ther
     "speed": "a step of --model FOLDER, beside this machine's limit and other programs",
     "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
     "training": "RUN ...: several rows, rates and seeds, each row at its best rate",
+    "races": "twelve steps from one model: DelTA, DAPO, and DAPO at a higher rate",
 }
 
 

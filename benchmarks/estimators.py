@@ -105,6 +105,12 @@ def halves(kept: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 # ---- the estimates -------------------------------------------------------------------------------
 
 
+def means(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+    """The mean over batches of values [n, W]: [1 + C, W]. block: that of each batch, [n]."""
+    kept = without_each(int(block.max()) + 1)
+    return torch.stack([values[some[block]].mean(dim=0) for some in kept])
+
+
 def step_gains(
     with_blocks: torch.Tensor, own: torch.Tensor, norm: torch.Tensor, block: torch.Tensor
 ) -> torch.Tensor:

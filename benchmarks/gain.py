@@ -1,7 +1,8 @@
 """What is one step with each weighting of the tokens worth, at one policy? No training.
 
     python -m benchmarks gain --model FOLDER --data FILE --batches 64 --output-dir POLICY ...
-    python -m benchmarks gain POLICY ...  # the tables of such folders; without one of results/gain
+    python -m benchmarks gain POLICY ...  # the tables of such folders; else of results/gain.csv
+    python -m benchmarks gain --picture FILE  # two of its columns, of text and the toy
 
 The first takes the flags of train.py. --method, --proxy and the flags of a method add a row.
 Batches and results are stored in --output-dir: after a kill the same command goes on. Definitions:
@@ -15,6 +16,7 @@ Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, 
 rows; D parameters, S sampled coordinates.
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -24,12 +26,13 @@ from types import SimpleNamespace
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 import toy
 import train
 from benchmarks import estimators
 from benchmarks.estimators import decomposed, jackknife_error, products, sides
-from benchmarks.statistics import holm, two_sided_p
+from benchmarks.statistics import critical_t, holm, two_sided_p
 from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
 from grpo import group_advantages, overlong_penalty
@@ -64,6 +67,7 @@ METHODS = {  # row -> flags of train.py
     "random": "--delta-variant random",
 }
 BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
+ADAM = "rate, with Adam"
 PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
 FIRST = 2  # the line of the first row, dapo; J and entropy come before
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
@@ -72,6 +76,9 @@ BLOCKS = 16  # of batches, for the jackknife
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
+CLIP = 1.0  # of a gradient's length, before Adam's moments: --max-grad-norm
+LENGTH = 1e-3  # of the step whose change of log π is measured
+UPDATES = 24  # of the run whose distance is held equal
 SEEN = 2  # errors by which dapo's own gain must be above 0
 
 
@@ -84,9 +91,17 @@ class Size:
 
 def gain(args) -> None:
     """Measure the policy that the flags name, unless its folder has the result; print tables."""
-    folders = args.flags or sorted(Path("results/gain").iterdir())
-    if args.flags and args.flags[0].startswith("-"):
-        folders = [Study(args.flags).measure()]
+    folders = args.flags
+    if not folders or folders[0] == "--picture":
+        policies = dict(list(pd.read_csv("results/gain.csv").groupby("policy", sort=False)))
+        if folders:
+            draw(policies, Path(folders[1]))
+            return
+        for policy, lines in policies.items():
+            print_tables(policy, lines[list(COLUMNS)])
+        return
+    if folders[0].startswith("-"):
+        folders = [Study(folders).measure()]
     for folder in map(Path, folders):
         if not (folder / RESULT).exists():
             raise UserError(f"{folder} has no {RESULT}: run its command again")
@@ -171,6 +186,39 @@ def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> t
     return total
 
 
+@torch.no_grad()
+def step_kls(
+    policy,
+    micro_batches: list[MicroBatch],
+    parts: torch.Tensor,
+    mix: torch.Tensor,
+    norm: torch.Tensor,
+) -> torch.Tensor:
+    """KL(π ‖ π after a step of unit length) along each row's gradient, to second order: [W].
+
+    The mean of (⟨∇log π_t, g⟩ / ‖g‖)² / 2 over the tokens of micro_batches, which π drew. The inner
+    product is the change of log π_t by a step of LENGTH. parts [P, D], mix [W, P]: the rows' g.
+    """
+    parameters = list(policy.parameters())
+    sizes = [x.numel() for x in parameters]
+
+    def logprobs() -> torch.Tensor:
+        return torch.cat([policy(micro.ids, micro.mask).logprob for micro in micro_batches])
+
+    before = logprobs().double()  # [n]
+    found = []
+    kept = [x.clone() for x in parameters]
+    for own, length in zip(mix, norm, strict=True):
+        step = (own.to(parts) @ parts) * float(LENGTH / length.clamp(min=1e-300))  # [D]
+        for place, change in zip(parameters, step.split(sizes), strict=True):
+            place += change.view_as(place)
+        slope = (logprobs().double() - before) / LENGTH
+        found.append(slope.square().mean() / 2)
+        for place, old in zip(parameters, kept, strict=True):
+            place.copy_(old)
+    return torch.stack(found).cpu()
+
+
 # ---- a measurement -------------------------------------------------------------------------------
 
 
@@ -197,6 +245,8 @@ class Study:
         self.size = Size(**vars(given))
         n = self.size.batches
         self.block = torch.arange(n) * min(BLOCKS, n) // n  # of each batch
+        blocks = range(int(self.block[-1]) + 1)
+        self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
         if cfg.dtype == "bfloat16":
             raise UserError("gain is in float32: drop --dtype")
@@ -210,6 +260,11 @@ class Study:
         problems, prompts = encode_prompts(
             problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template
         )
+        if len(problems) < len(self.own):
+            raise UserError(
+                f"--data {cfg.data} has {len(problems)} problems: gain needs one for each of its "
+                f"{len(self.own)} blocks of batches"
+            )
         self.policy = Policy(lm, cfg.temperature)
         self.run = SimpleNamespace(  # what train.graded_groups reads
             cfg=cfg, policy=self.policy, tokenizer=tokenizer, problems=problems, prompts=prompts
@@ -222,8 +277,6 @@ class Study:
         identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
         claim(self.folder, identity, FILES)
         write_json(self.folder / "config.json", identity)
-        blocks = range(int(self.block[-1]) + 1)
-        self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
 
     def measure(self) -> Path:
         """Write the result, if the folder has none. Returns the folder."""
@@ -245,11 +298,18 @@ class Study:
     def batches(self) -> list[list[Rollout]]:
         """The n rollout batches. Raises UserError if no group has unequal rewards."""
         cfg, run, found = self.cfg, self.run, []
+        C = len(self.own)
+
+        def chosen(b: int) -> list[int]:
+            """The problems of batch b: of its block's own C-th of the pool."""
+            c = int(self.block[b])
+            pool = range(c, len(run.problems), C)
+            first = self.own[c].index(b) * cfg.prompts
+            return [pool[i] for i in draw_indices(len(pool), first, cfg.prompts, cfg.seed)]
 
         def sampled(start: int, count: int) -> list[Rollout]:
-            first, number = start * cfg.prompts, count * cfg.prompts
-            chosen = draw_indices(len(run.problems), first, number, cfg.seed)
-            return train.graded_groups(run, chosen, 1 + start, Stopwatch())
+            problems = [i for b in range(start, start + count) for i in chosen(b)]
+            return train.graded_groups(run, problems, 1 + start, Stopwatch())
 
         for start in range(0, self.size.batches, AT_ONCE):
             count = min(AT_ONCE, self.size.batches - start)
@@ -316,27 +376,32 @@ class Study:
     def rows_of_block(self, c: int) -> dict:
         """Products of the block's lines with each other and with the directions, and sums."""
         index, weight = self.coordinates
-        found = {"gram": [], "with_blocks": []}
+        found = {"gram": [], "with_blocks": [], "kl": []}
         sums = squares = 0
         for b in self.own[c]:
             micro_batches, lines = self.prepared(b)
+            states, _ = self.prepared((b + 1) % self.size.batches)  # its tokens share no noise
             places = [FIRST + self.names.index(name) for name in BY_SIDE]
             parts, mix = decomposed(lines, torch.cat([sides(lines[place]) for place in places]))
             mix = mix.to(this_device())
             g = gradients(self.policy, micro_batches, parts)  # [P, D]
             found["gram"].append(mix @ products(g, [g]) @ mix.T)  # [L, L]
             found["with_blocks"].append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
+            norm = found["gram"][-1].diagonal()[FIRST:].clamp(min=0).sqrt()  # [W]
+            found["kl"].append(step_kls(self.policy, states, g, mix[FIRST:], norm))
             some = (mix @ g[:, index].double()).float()  # [L, S]
-            sums = sums + torch.cat([some[:1], some[FIRST:]])  # [1 + W, S]
-            squares = squares + some[FIRST:].square()
+            clip = (CLIP / norm.clamp(min=1e-300)).clamp(max=1).float()[:, None]  # as train.py does
+            J, some = some[:1], clip * some[FIRST:]
+            sums = sums + torch.cat([J, some])  # [1 + W, S]
+            squares = squares + some.square()
         found = {name: torch.stack(values).cpu() for name, values in found.items()}
         return found | {"sums": sums, "squares": squares, "weight": weight, "names": self.names}
 
     def estimates(self, results: list[dict]) -> list[tuple]:
         """(row, statistic, values): values[0] is the estimate, then those without each block."""
-        gram, with_blocks = (
-            torch.cat([each[name] for each in results]) for name in ("gram", "with_blocks")
-        )  # [n, L, L], [n, L, C, 2]
+        gram, with_blocks, kl = (
+            torch.cat([each[name] for each in results]) for name in ("gram", "with_blocks", "kl")
+        )  # [n, L, L], [n, L, C, 2], [n, W]
         sums, squares = (
             torch.stack([each[name].to(this_device()) for each in results])
             for name in ("sums", "squares")
@@ -348,6 +413,7 @@ class Study:
             own = gram[:, place, FIRST:]
             of_rows = with_blocks[:, FIRST:, :, place]
             found[name] = estimators.step_gains(of_rows, own, norm, block)
+        found["kl"] = estimators.means(kl, block)
         found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
         found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
         if len(weight) < self.policy.lm.num_parameters():
@@ -382,27 +448,58 @@ def print_tables(policy: str, lines: pd.DataFrame) -> None:
     facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
     print(f"**{policy}**: {', '.join(map(' '.join, facts))}\n")
     values = values_of(lines)
-    base = values["gain"]["dapo"]
-    if base[0] < SEEN * jackknife_error(base):  # per cent of a number that may be 0
+    if not is_seen(values):
         print("dapo's own gain is not above 0 by two errors: take more batches or easier data\n")
         return
 
+    columns = held_equal(values)
     cells = []
-    for row, noise in values["noise"].items():
-        line = [row, *(compared(values, statistic, row) for statistic in ("gain", "adam"))]
-        entropy = values["entropy"][row] / values["gain"]["dapo"]
-        for x in (noise, values["bias"][row], entropy):
-            line.append(f"{x[0]:.3f} ± {jackknife_error(x):.3f}")
+    for row in values["gain"]:
+        line = [row, *(compared(column, values, row) for column in columns.items())]
+        for name in ("noise", "bias"):
+            x = values[name][row]
+            line.append(f"{x[0]:.3f} ± {reach(x):.3f}")
         cells.append(line)
-    header = ["row", "gain above dapo, %", "with Adam, %", "noise / signal", "cosine", "entropy"]
-    print_table(header, cells)
+    print_table(["held equal", *columns, "noise / signal", "cosine"], cells)
 
     tests = {}  # t-tests over blocks
     for row in PRIMARY:
-        difference, error = above_dapo(values, "adam", row)
-        tests[row] = two_sided_p(difference / error, len(values["adam"][row]) - 2)
+        difference, half = above_dapo((ADAM, columns[ADAM]), values, row)
+        degrees = len(values["adam"][row]) - 2
+        tests[row] = two_sided_p(difference / half * critical_t(0.05, degrees), degrees)
     corrected = [f"{row} {p:.2g}" for row, p in holm(tests).items()]
     print(f"p with Adam, Holm over {len(tests)}: {', '.join(corrected)}\n")
+
+
+def held_equal(values: dict) -> dict[str, dict[str, torch.Tensor]]:
+    """What is held equal -> row -> its gain [1 + C], in any unit; of these only ratios count.
+
+    A gain is the rise of expected reward, to first order, by a step along g. The mean of k batches
+    has the noise / k, so its cosine with J is `bias` / sqrt(1 + noise / k). In a run of UPDATES
+    steps at one policy the gradients add up, and the way travelled is the length of their sum.
+    """
+    gain, noise, bias = values["gain"], values["noise"], values["bias"]
+
+    def of_batch(k: int) -> dict[str, torch.Tensor]:
+        return {row: bias[row] / (1 + noise[row] / k).sqrt() for row in gain}
+
+    columns = {
+        "length of a step": gain,
+        ADAM: values["adam"],
+        "length, 1 times the batch": of_batch(1),  # that of the first column, by the noise
+        "length, 8 times the batch": of_batch(8),
+        f"way of {UPDATES} steps": of_batch(UPDATES),
+    }
+    if "kl" in values:  # a KL is of second order in the step's length
+        columns["KL"] = {row: gain[row] / values["kl"][row].sqrt() for row in gain}
+    columns["entropy lost"] = {row: gain[row] / values["entropy"][row] for row in gain}
+    return columns
+
+
+def is_seen(values: dict) -> bool:
+    """Whether dapo's own gain is above 0: else per cents of it say nothing."""
+    base = values["gain"]["dapo"]
+    return bool(base[0] >= SEEN * jackknife_error(base))
 
 
 def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
@@ -414,18 +511,53 @@ def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
     return values
 
 
-def above_dapo(values: dict, statistic: str, row: str) -> tuple[float, float]:
-    """(how much a row gains above dapo, its error), in per cent of dapo's gain."""
-    ratio = values[statistic][row] / values[statistic]["dapo"]
-    variance = jackknife_error(ratio).square()
-    if statistic == "adam" and "adam by coordinates" in values:
+def reach(values: torch.Tensor) -> float:
+    """Half the width of the 95 % interval of values[0], from the values without each block."""
+    return critical_t(0.05, len(values) - 2) * float(jackknife_error(values))
+
+
+def above_dapo(column: tuple[str, dict], values: dict, row: str) -> tuple[float, float]:
+    """(how much a row gains above dapo in a column of held_equal, its 95 %), in per cent."""
+    name, gains = column
+    ratio = gains[row] / gains["dapo"]
+    half = reach(ratio)
+    if name == ADAM and "adam by coordinates" in values:
         groups = values["adam by coordinates"]
-        variance += estimators.sampling_variance(groups[row], groups["dapo"])
-    return 100 * float(ratio[0] - 1), 100 * float(variance.sqrt())
+        variance = estimators.sampling_variance(groups[row], groups["dapo"])
+        half = math.hypot(half, critical_t(0.05, len(ratio) - 2) * float(variance.sqrt()))
+    return 100 * float(ratio[0] - 1), 100 * half
 
 
-def compared(values: dict, statistic: str, row: str) -> str:
+def compared(column: tuple[str, dict], values: dict, row: str) -> str:
     """A cell of a table; empty for dapo itself."""
     if row == "dapo":
         return ""
-    return "{:+.1f} ± {:.1f}".format(*above_dapo(values, statistic, row))
+    return "{:+.1f} ± {:.1f}".format(*above_dapo(column, values, row))
+
+
+# ---- a picture -----------------------------------------------------------------------------------
+
+
+def draw(policies: dict[str, pd.DataFrame], path: Path) -> None:
+    """Draw what DelTA gains above DAPO at each policy, at equal rate and for equal entropy."""
+    of_policies = {name: values_of(lines[list(COLUMNS)]) for name, lines in policies.items()}
+    policies = {name: values for name, values in of_policies.items() if is_seen(values)}
+    figure = Figure(figsize=(7, 0.8 + 0.3 * len(policies)), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    shown = {ADAM: "at the same learning rate", "entropy lost": "for the same loss of entropy"}
+    for axes, (name, title) in zip(panels, shown.items(), strict=True):
+        for y, values in enumerate(policies.values()):
+            gain, half = above_dapo((name, held_equal(values)[name]), values, "delta")
+            inside = "black" if abs(gain) > half else "white"  # white: the interval contains 0
+            axes.errorbar(gain, y, xerr=half, fmt="o", ms=5, capsize=3, color="black", mfc=inside)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.set_title(title, size=10)
+        axes.set_xlim(-30, 30)
+        axes.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(policies)), policies)
+    panels[0].invert_yaxis()
+    figure.supxlabel(
+        "rise of expected reward by DelTA, % above DAPO's, with 95 % intervals", size=9.5
+    )
+    figure.savefig(path, dpi=200)
+    print(f"saved as {path}")

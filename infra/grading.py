@@ -160,7 +160,7 @@ def why_unearnable(gold: str) -> str:
     if not gold:
         return "is missing"
     if not earnable(gold):
-        return "restates a question or is too long"
+        return "restates a question, stands for none or is too long"
     if NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS:
         return "is a text of several sentences or many words"
     if re.match(r"\[\s*['\"]", gold):

@@ -67,7 +67,8 @@ FENCE = re.compile(
 )
 TAG = re.compile(r"\{?\s*\.?(python|py|pypy)(3[0-9.]*)?(?![\w+#-])", re.IGNORECASE)
 # A text between triple quotes, with pairs of fences in it.
-TEXT = re.compile(r"(?s)(\"{3}|'{3})(?:(?!\1|```).|```(?:(?!\1|```).)*+```(?!\w))*+\1")
+TEXT = r"(?s:(?P<q>\"{3}|'{3})(?:(?!(?P=q)|```).|```(?:(?!(?P=q)|```).)*+```(?!\w))*+(?P=q))"
+FENCE_OR_TEXT = re.compile(f"{FENCE.pattern}|{TEXT}", re.MULTILINE)
 
 
 def extract_program(response: str) -> str | None:
@@ -76,14 +77,14 @@ def extract_program(response: str) -> str | None:
     A tag is the first word after the opening fence: python, py3, pypy3, python3.11, {python} or
     python:main.py. An untagged block may show the program's output, so tagged blocks take priority.
     A fence closes a block if it has the same mark, at least as long, and no tag, and is indented by
-    less than four more columns; pairs between triple quotes do not count, nor does an unclosed
-    block: the response was cut off. The margin of a list or a quotation is removed.
+    less than four more columns; pairs between triple quotes in a block do not count, nor does an
+    unclosed block: the response was cut off. The margin of a list or a quotation is removed.
     """
     response = without_thoughts(response)
-    hidden = TEXT.sub(lambda text: text[0].replace("`", "'"), response)
     programs = {}  # whether it is tagged -> the last such block
     opening = None
-    for fence in FENCE.finditer(hidden):
+    fence = FENCE.search(response)
+    while fence:
         if opening is None:
             opening = fence
             margin, mark, tag = fence[1], fence[2], fence[3].strip()
@@ -94,8 +95,19 @@ def extract_program(response: str) -> str | None:
                 lines = ["" if line == bare else line.removeprefix(margin) for line in lines]
                 programs[tag != ""] = "\n".join(lines)
             opening = None
+        fence = next_fence(response, fence.end(), in_block=opening is not None)
     program = programs.get(True, programs.get(False))
     return program if program and program.strip() else None
+
+
+def next_fence(response: str, start: int, in_block: bool) -> re.Match | None:
+    """The next fence from `start` on. In a block a text between triple quotes is passed over."""
+    if not in_block:  # an apostrophe too many in prose hides no program
+        return FENCE.search(response, start)
+    found = FENCE_OR_TEXT.search(response, start)
+    while found and found["q"]:
+        found = FENCE_OR_TEXT.search(response, found.end())
+    return found
 
 
 @dataclass(frozen=True)

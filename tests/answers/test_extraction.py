@@ -1,6 +1,5 @@
 """answers/extraction.py: where an answer is found; answers/thoughts.py: where a thought ends."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -9,10 +8,8 @@ import pytest
 from conftest import ROOT
 from tables import boxed, rows
 
-from answers import extraction
-from answers.extraction import LISTED, MAX_BOXES, boxes, extract_answer
+from answers.extraction import MAX_BOXES, boxes, extract_answer
 from answers.thoughts import open_thought, without_thoughts
-from verify import reward
 
 FOLDER = ROOT / "answers"
 
@@ -28,25 +25,32 @@ def test_boxes_returns_the_last_boxes_in_order():
     assert all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
 
 
-@pytest.mark.parametrize("heading, line", [(x, line) for x in LISTED for line in LISTED[x]])
-def test_each_line_of_beside_txt_changes_the_verdict_on_its_case(heading, line, monkeypatch):
-    response = LISTED[heading][line].replace("§", boxed(7))
-    verdict = reward(response, 7)
-    whole = extraction.signs(heading)
-    others = {other: case for other, case in LISTED[heading].items() if other != line}
-    monkeypatch.setitem(LISTED, heading, others)
-    shorter = extraction.signs(heading)
-    for name, pattern in vars(extraction).copy().items():
-        if isinstance(pattern, re.Pattern) and whole in pattern.pattern:
-            without = re.compile(pattern.pattern.replace(whole, shorter))
-            monkeypatch.setattr(extraction, name, without)
-    assert reward(response, 7) != verdict
+JOINED = [
+    (r"\boxed{1} and \boxed{2}", "1, 2"),
+    (r"$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$", "1, 2, 3"),
+    (r"$x = \boxed{1}$, $y = \boxed{2}$", "1, 2"),
+    ("(a) \\boxed{1}\n(b) \\boxed{2}", "1, 2"),
+    (r"Area: \boxed{1}. Perimeter: \boxed{2}.", "1, 2"),
+    (r"\boxed{1}, that is \boxed{2}", "2"),
+    (r"\boxed{1}. The answer: \boxed{2}", "2"),
+    (r"\boxed{1}\% and \boxed{2}^\circ", r"1\%, 2^\circ"),
+    (r"\boxed{1} and \boxed{1}", "1"),
+    (r"\boxed 42", "42"),
+    ("boxed{42}", "42"),
+    (r"\boxed(42)", "(42)"),
+    (r"\boxed{1} \boxed{\text{2}", None),
+]
+
+
+@pytest.mark.parametrize("response, answer", JOINED)
+def test_boxes_are_one_answer_where_only_joiners_or_labels_part_them(response, answer):
+    assert extract_answer(response) == answer
 
 
 def test_the_folder_works_inside_another_package(tmp_path):
-    """The reward function of answers/README.md, with a copy of the folder."""
+    """The reward function of docs/answers.md, with a copy of the folder."""
     shutil.copytree(FOLDER, tmp_path / "mypackage" / "answers")
-    function = (FOLDER / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    function = (ROOT / "docs/answers.md").read_text().split("```python\n")[1].split("```")[0]
     call = 'print(right(["\\\\boxed{7}</s>", [{"role": "", "content": "It is 8."}]], [7, "7"]))'
     python = [sys.executable, "-c", function + call]
     printed = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, check=True)

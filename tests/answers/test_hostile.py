@@ -9,7 +9,6 @@ from tables import boxed, rows
 from answers.extraction import MAX_RESPONSE
 from answers.latex import normalise
 from answers.letters import choice
-from answers.values import BUDGET, Evaluator
 from verify import extract_answer, is_equivalent, reward
 
 # Fragments whose repetition may make a pattern backtrack.
@@ -47,11 +46,14 @@ def hostile() -> dict[str, str]:
         responses[f"200 kB of {fragment!r} behind a box"] = boxed("8") + longest
     responses["200 kB of letters"] = "a" * MAX_RESPONSE
     responses["1 MB behind an answer"] = boxed("57") + "x" * 10**6
+    responses["5 MB of letters"] = "a" * 5 * 10**6
+    responses["5 MB of boxes"] = boxed("5") * (5 * 10**6 // 9)
+    responses["5 MB of thoughts"] = "<think>" * (5 * 10**6 // 7)
     responses["nested brackets"] = "(" * 190_000 + "5" + ")" * 190_000
     for name, answer in BOXED.items():
         several = " and ".join(boxed(f"{answer}+{i}") for i in range(32))
         responses[f"32 boxes of {name}"] = several
-        responses[f"{name} restated"] = boxed("57") + f". So it is ${answer[:99]}$." * 9
+        responses[f"{name} stated"] = f"So the answer is ${answer[:99]}$." * 9
     responses["nested boxes"] = "\\boxed{" * 50_000 + "5" + "}" * 50_000
     return responses
 
@@ -93,21 +95,6 @@ OPTIONS = " ".join(f"({letter}) \\sqrt{{{letter}+x}}" for letter in "ABCDEFGHIJ"
 def test_the_letter_of_hostile_input_is_found_in_little_time(name):
     _, seconds = timed(choice, HOSTILE[name], OPTIONS)
     assert seconds < MOST_SECONDS
-
-
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name.startswith("32 boxes of")])
-def test_the_boxes_of_a_response_share_operations(name, monkeypatch):
-    """Comparing the boxes with each other takes no more than comparing one with the gold answer."""
-    operations = []
-    pay = Evaluator.pay
-
-    def counted(self, paid):
-        operations.append(paid)
-        pay(self, paid)
-
-    monkeypatch.setattr(Evaluator, "pay", counted)
-    reward(HOSTILE[name], "57")
-    assert sum(operations) < 2 * BUDGET
 
 
 TOKENS = r"""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hashed_rewards import rewarded
-from toy_runs import HELD_OUT
+from toy_runs import HELD_OUT, ROOT
 
 import config
 import train
@@ -213,12 +213,73 @@ def test_controls(problem):
     assert swapped < -0.5
 
 
+def columns_of(found: dict, names: list[str]) -> dict[str, torch.Tensor]:
+    """What is held equal -> gains above dapo's of all rows, [W - 1] as ratios."""
+    values = {statistic: dict(zip(names, each.T, strict=True)) for statistic, each in found.items()}
+    columns = gain.held_equal(values)
+    return {
+        held: torch.stack([gains[row][0] / gains["dapo"][0] for row in names[1:]])
+        for held, gains in columns.items()
+    }
+
+
 @pytest.mark.parametrize("problem", ["chain"], indirect=True)
-def test_two_batches_pooled_gain_what_noise_predicts(problem):
-    one, two = (measured(drawn(problem, 1024, pooled=n, seed=n)) for n in (8, 16))
-    predicted = ((1 + one["noise"][0]) / (1 + one["noise"][0] / 2)).sqrt()
-    assert (predicted > 1.02).all()
-    torch.testing.assert_close(two["gain"][0] / one["gain"][0], predicted, rtol=0.02, atol=0)
+def test_larger_batches_and_runs_gain_what_noise_predicts(problem):
+    """Columns from the noise, beside batches that are pooled and gradients that are added up."""
+    size = 0.3 * drawn(problem, 2048, pooled=4)[:, FIRST].norm(dim=1).mean()  # of the noise
+
+    def with_noisy_row(k: int) -> torch.Tensor:
+        """The gains of k times the batch, with a last row that is dapo's and noise: [1 + C, W]."""
+        g = drawn(problem, 2048, pooled=4 * k, seed=k)
+        noise = torch.randn(len(g), 1, g.shape[2], generator=torch.Generator().manual_seed(k))
+        noisy = g[:, FIRST : FIRST + 1] + size * noise / k**0.5
+        return torch.cat([g, noisy], dim=1)
+
+    one = measured(with_noisy_row(1))
+    columns = columns_of(one, [*problem.names, "noisy"])
+    for k, held in (
+        (1, "length, 1 times the batch"),
+        (8, "length, 8 times the batch"),
+        (gain.UPDATES, "way of 24 steps"),
+    ):
+        whole = measured(with_noisy_row(k))["gain"][0]
+        found = columns[held]
+        torch.testing.assert_close(found, whole[1:] / whole[0], rtol=0.05, atol=0)
+    assert columns["length, 1 times the batch"][-1] < 0.9  # there is something to tell apart
+    assert columns["way of 24 steps"][-1] > 0.95
+
+
+@pytest.mark.parametrize("problem", ["chain"], indirect=True)
+def test_equal_entropy_is_a_step_whose_length_loses_as_much(problem):
+    g = problem.g[:, FIRST:]  # [O, W, D]
+    unit = g / g.norm(dim=2, keepdim=True).clamp(min=1e-12)
+    direction = torch.einsum("o,owd->wd", problem.p, unit)
+    length = (direction[0] @ problem.of_H) / (direction @ problem.of_H)  # of each row's step
+    gains = length * (direction @ problem.of_R)
+    found = columns_of(measured(drawn(problem, 2048)), problem.names)["entropy lost"]
+    near = (direction @ problem.of_H).abs() > 0.2 * (direction[0] @ problem.of_H).abs()
+    exact = (gains / gains[0])[1:]
+    torch.testing.assert_close(found[near[1:]], exact[near[1:]], rtol=0.1, atol=0)
+
+
+def test_the_kl_of_a_step(monkeypatch):
+    """By the change of log π, beside the exact KL of a policy that takes the step."""
+    policy = Table([[0.3, -0.2, 0.9]])
+    _, names, lines = lines_of(policy, [(0,), (1,), (2,)], {(0,)})
+    p = policy.logits.detach()[0].softmax(dim=0)
+    of_token = [lines_of(policy, [(y,)] * G, set())[0] for y in range(3)]
+    parts, mix = estimators.decomposed(lines[FIRST:], estimators.sides(lines[FIRST]))
+    batches, _, _ = lines_of(policy, [(0,), (1,), (2,)], {(0,)})
+    g = gain.gradients(policy, batches, parts)
+    norm = (mix @ g.double()).norm(dim=1)
+    monkeypatch.setattr(gain, "LENGTH", 3e-3)
+    given = [gain.step_kls(policy, micro, g, mix, norm) for micro in of_token]
+    found = (p.double()[:, None] * torch.stack(given)).sum(dim=0)  # over the token's draw
+    step = 1e-2
+    for row, kl in zip(mix @ g.double(), found, strict=True):
+        moved = (policy.logits.detach()[0].double() + step * row / row.norm()).log_softmax(dim=0)
+        exact = (p.double() * (p.double().log() - moved)).sum() / step**2
+        assert float(kl) == pytest.approx(float(exact), rel=0.02)
 
 
 # ---- parts, coordinates --------------------------------------------------------------------------
@@ -299,6 +360,40 @@ def command(tmp_path, monkeypatch):
     return run
 
 
+def test_rows_of_a_block_beside_slow_ones(tmp_path, monkeypatch):
+    """Clipped sums for Adam's moments, and KLs on the next batch, row by row, token by token."""
+    few = {name: gain.METHODS[name] for name in gain.BY_SIDE}
+    monkeypatch.setattr(gain, "METHODS", few)
+    words = FLAGS.replace("--max-new-tokens 40", "--max-new-tokens 12").split()[1:]
+    study = gain.Study([*words, "--output-dir", str(tmp_path / "policy")])
+    with rewarded():  # unequal ones in each group
+        batches = study.batches
+    b, c = 2, 2  # with 8 batches a block is one batch
+    assert study.own[c] == [b]
+    own = {x.problem["problem"] for x in batches[b]}
+    assert not own & {x.problem["problem"] for x in batches[b + 1]}  # blocks share no problem
+
+    micro_batches, lines = study.prepared(b)
+    rows = gain.gradients(study.policy, micro_batches, lines[FIRST:])  # [W, D]
+    norm = rows.norm(dim=1)
+    monkeypatch.setattr(gain, "CLIP", float(norm.median()))  # some are clipped, some are not
+    found = study.rows_of_block(c)
+    clipped = rows * (gain.CLIP / norm).clamp(max=1)[:, None]
+    atol = 1e-4 * float(clipped.abs().max())
+    torch.testing.assert_close(found["sums"][1:], clipped, rtol=0, atol=atol)
+    torch.testing.assert_close(found["squares"], clipped.square(), rtol=0, atol=atol**2 + atol)
+
+    micro_batches, _ = study.prepared(b + 1)
+    parameters = list(study.policy.parameters())
+    slopes = []
+    for micro in micro_batches:
+        for logprob in study.policy(micro.ids, micro.mask).logprob:
+            each = torch.autograd.grad(logprob, parameters, retain_graph=True)
+            slopes.append(rows @ torch.cat([x.flatten() for x in each]) / norm)
+    slow = torch.stack(slopes).square().mean(dim=0) / 2
+    torch.testing.assert_close(found["kl"][0].float(), slow, rtol=0.02, atol=0)
+
+
 def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
     whole = command(folder="whole")
     assert "| two constants | " in capsys.readouterr().out
@@ -362,7 +457,10 @@ def test_mistakes_are_one_line(command, tmp_path, capsys):
     def equal(texts, problems, truncated):
         return [0.0] * len(texts)
 
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"problem": "1+1", "answer": "2"}\n')
     for flags, said in {
+        f"--data {few}": "gain needs one for each of its 8 blocks",
         "--batches 7": "must be finite, at least 8",
         "--dtype bfloat16": "in float32",
     }.items():
@@ -382,3 +480,13 @@ def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):
     main(["gain", str(tmp_path)])
     said = capsys.readouterr().out
     assert "dapo's own gain is not above 0" in said and "delta" not in said
+
+
+def test_the_repository_s_results_are_printed_and_drawn(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    main(["gain"])
+    said = capsys.readouterr().out
+    assert said.count("| held equal |") == said.count("p with Adam") >= 8
+    assert said.count("dapo's own gain is not above 0") == 1  # GSM8K
+    main(["gain", "--picture", str(tmp_path / "gain.png")])
+    assert (tmp_path / "gain.png").stat().st_size > 10_000
