@@ -155,7 +155,7 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
         _, prompts[name] = encode_prompts(problems, *encoding)
         refuse_length(model_config, prompts[name], cfg.max_new_tokens)
     _, examples = encode_prompts(EXAMPLES, *encoding)
-    flags = {name: getattr(cfg, name) for name in ("model", *SAMPLING_FLAGS)}
+    flags = {name: getattr(cfg, name) for name in SAMPLING_FLAGS}
     dtype = ranks.computation_dtype(cfg.dtype)
     flags["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     identity = partial(files.identity_of, "evaluate", flags, model, prompts=examples)
@@ -163,8 +163,9 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
     on_first_rank(files.claim, folder, settings, written, Settings)
     first, *_ = prompts.values()
     lm, tokenizer = load_model(model, dtype)
-    shown = shown_prompt(tokenizer, first[0], end_tokens(lm, tokenizer))  # not compared by `claim`
-    on_first_rank(files.write_json, folder / "config.json", settings | shown)
+    settings |= {"model": cfg.model}  # like what follows, not compared by `claim`
+    settings |= shown_prompt(tokenizer, first[0], end_tokens(lm, tokenizer))
+    on_first_rank(files.write_json, folder / "config.json", settings)
     for name, problems in benchmarks.items():
         sample_benchmark(cfg, lm, tokenizer, problems, prompts[name], folder / name)
     return settings
@@ -224,7 +225,7 @@ def grade_benchmark(
     repeated = [problem for problem in problems for _ in range(samples)]
     rewards = grade_on_ranks(responses, repeated, reward=reward)
     wrong = [
-        line | {"answer": problem.get("answer"), "reward": grade}
+        line | {"answer": problem.get("answer")} | ({"reward": grade} if reward else {})
         for line, problem, grade in zip(lines, repeated, rewards, strict=True)
         if grade < 1
     ]

@@ -20,6 +20,7 @@ from infra.folder import read_json, read_lines
 PANELS = {  # metric -> its title
     "reward": "training reward",
     "eval_accuracy": "held-out accuracy",
+    "eval_reward": "held-out reward",
     "eval_greedy": "held-out accuracy, greedy",
     "response_length": "tokens per response",
     "entropy": "entropy, nats per token",

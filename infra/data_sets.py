@@ -60,10 +60,9 @@ SOURCES = {
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
 OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
-OPTION = re.compile(
-    r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)"
-)  # one option's
-NUMBER = re.compile(r"-?[\d.]+|None|")
+# A column of one option each: a word, which may be missing, and its label
+OPTION = re.compile(r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)")
+NUMBER = re.compile(r"-?[\d.]+|None|")  # or a gap
 MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 

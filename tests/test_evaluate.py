@@ -231,7 +231,7 @@ def test_an_evaluation_does_not_mix_two_models_of_one_name(name, saved, tmp_path
     write_json(copy / "out/config.json", moved)
     path = copy / "model" / name
     content = path.read_bytes() if path.exists() else b"{{ messages[0].content }}"
-    path.write_bytes(content if name.endswith("safetensors") else content + b"\n")
+    path.write_bytes((content[:-1] if name.endswith("safetensors") else content) + b"\n")
     before = contents(copy)
     said = refusal(evaluate.main, flags(copy, copy / "out"), capsys)
     assert "out holds another run or other files (model_" in said

@@ -34,7 +34,7 @@ METRICS = [{"step": 0, "eval_accuracy": 0.25}, row(1), row(2, seconds=3.0, eval_
 
 def run_in(folder, rank=0, steps=220, tokenizer=None):
     """The parts of a run that the tests need."""
-    cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps)
+    cfg = SimpleNamespace(prompts=2, group_size=4, steps=steps, samples=8)
     parts = {"folder": folder, "rank": rank, "cfg": cfg, "tokenizer": tokenizer}
     return SimpleNamespace(**parts, tracker=None)
 
