@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 import torch
 
-from batch import TokenBatch
 from delta import PAPER, Matrix, Steps, normalise, refined_margins, temperatures
+from infra.head import block_size
 from infra.rows import squared_distances
-from methods import row_proxy, top_share
-from policy import TokenOutputs, logit_block
+from methods import TokenBatch, TokenOutputs, row_proxy, top_share
 
 # ---- Tables 2 and 3: other steps -----------------------------------------------------------------
 
@@ -88,7 +87,7 @@ def top_k_hidden_gradient(outputs: TokenOutputs, head: Callable, k: int) -> torc
     W = head().to(outputs.hidden.dtype)
     k = min(k, len(W))
     numbers_per_token = max(len(W), k * W.shape[1])  # its logits, or W[likeliest] if that is larger
-    size = max(1, logit_block(W.device) // numbers_per_token)  # tokens per block
+    size = block_size(W.device, numbers_per_token)  # tokens per block
     parts = []
     for hidden, token in zip(outputs.hidden.split(size), outputs.token.split(size), strict=True):
         logits, likeliest = (hidden @ W.T).topk(k, dim=1)  # [size, k]
@@ -106,7 +105,7 @@ PAPER_PROXIES = {"row": row_proxy, "topk": top_k_hidden_gradient}
 
 def random_coefficients(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """λ uniform in [λ_min, λ_max], scaled to mean 1: the control in App. F. [N]."""
-    generator = torch.Generator().manual_seed(cfg.seed)
+    generator = torch.Generator().manual_seed(tokens.seed)
     uniform = torch.rand(len(tokens), generator=generator).to(tokens.advantage)
     return normalise(cfg.lam_min + (cfg.lam_max - cfg.lam_min) * uniform)
 
@@ -124,5 +123,5 @@ def selected_tokens(tokens: TokenBatch, v: Matrix | None, cfg) -> torch.Tensor:
     if cfg.select == "bottom":
         rank = -rank
     weights = torch.ones_like(rank)
-    weights[A != 0] = top_share(rank[A != 0], cfg.select_share, cfg.seed)
+    weights[A != 0] = top_share(rank[A != 0], cfg.select_share, tokens.seed)
     return weights

@@ -7,6 +7,7 @@ responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the
 
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
@@ -24,7 +25,6 @@ from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
 PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
-RENAMED = {"lm_head": "row", "exact": "exact_gradient"}  # proxies of earlier versions
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]  # Tables 2 and 3; App. F's control
 SELECTIONS = ["none", "top", "random", "bottom"]  # Sec. 5.2
 
@@ -42,9 +42,7 @@ class Config:
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag("full", "ablation (Tables 2 and 3)", DELTA_VARIANTS, method="delta")
-    proxy: str = flag(
-        "row", "proxy for a token's gradient (App. F)", PROXIES, method="delta", renamed=RENAMED
-    )
+    proxy: str = flag("row", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
     select: str = flag("none", "DAPO on tokens chosen by λ (Sec. 5.2)", SELECTIONS, method="delta")
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")
@@ -55,7 +53,6 @@ class Config:
     group_size: int = flag(16, "responses per prompt, G", low=2, high=10**4)
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", above=0)
-    dynamic_sampling: bool = flag(False, "replace groups that have equal rewards with new prompts")
     overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
 
     # Updates
@@ -64,7 +61,6 @@ class Config:
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
     weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
-    importance_cap: float = flag(0.0, "C: weight min(π_old / π_sampler, C); 0: off (ours)", low=0)
 
     # Model and data
     model: str = flag("toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id")
@@ -93,7 +89,6 @@ class Config:
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
     dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
-    engine: str = flag("generate", "sampler (docs/running.md)", choices=["generate", "vllm"])
 
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
@@ -102,8 +97,6 @@ class Config:
 
     # The toy
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
-    toy_k: int = flag(5, "operations in a problem", low=1, high=100)
-    toy_noise: float = flag(0.1, "share of errors in the base's demonstrations", low=0, high=1)
 
 
 CLIP_FLAGS = ("clip_low", "clip_high")
@@ -128,6 +121,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_flags(cfg, given)
+    if cfg.track and find_spec(cfg.track) is None:
+        raise UserError(f"--track {cfg.track}: no module of this name: pip install {cfg.track}")
     if cfg.prompts % cfg.mini_batch:
         raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
     return cfg
@@ -148,8 +143,7 @@ def check_flags(cfg: Config, given: dict) -> None:
         ("delta_variant", cfg.delta_variant == "random", PROXY_FLAGS),
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
-        # toy_k makes the toy's problems too, for any model.
-        ("model", cfg.model != "toy", ("toy_regime", "toy_noise")),
+        ("model", cfg.model != "toy", ("toy_regime",)),
         ("data", known_data, ("problem_column", "answer_column")),
         ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]
@@ -167,11 +161,8 @@ def check_flags(cfg: Config, given: dict) -> None:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
 
 
-def selected_method(cfg: Config, memory: dict | None = None) -> Method:
-    """The method that the flags select, which parse_config has checked.
-
-    memory: what `fixed_gamma` keeps from step to step; RunState.memory is saved in checkpoints.
-    """
+def selected_method(cfg: Config) -> Method:
+    """The method that the flags select, which parse_config has checked."""
     method = METHODS[cfg.method]
     if cfg.method != "delta":
         return method
@@ -184,8 +175,9 @@ def selected_method(cfg: Config, memory: dict | None = None) -> Method:
     elif cfg.delta_variant == "random":
         weights, features = ablations.random_coefficients, None
     elif cfg.delta_variant == "fixed_gamma":
-        steps = ablations.fixed_gamma({} if memory is None else memory)
-        weights = partial(methods.delta_weights, steps=steps)
+        memory = {}
+        weights = partial(methods.delta_weights, steps=ablations.fixed_gamma(memory))
+        method = replace(method, memory=memory)
     else:
         weights = partial(methods.delta_weights, steps=VARIANTS[cfg.delta_variant])
     return replace(method, weights=weights, features=features)

@@ -5,10 +5,10 @@
     python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade  grade saved responses again
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
-Each response is appended to <output-dir>/<benchmark>/responses-<rank>.jsonl when it finishes, so
-the same command resumes an interrupted run. The folder is refused with another model, with the same
-model after further training, and with other sampling flags. averages.json holds the averages and
-the input to `compare`, wrong.jsonl the wrong responses.
+A benchmark's responses are in <output-dir>/<benchmark>/responses.jsonl once all have finished: the
+same command goes on with the next benchmark. The folder is refused with another model, with the
+same model after further training, and with other sampling flags. averages.json holds the averages
+and the input to `compare`, wrong.jsonl the wrong responses.
 
 Departure from the paper: a paired bootstrap over problems is reported beside App. K's test, because
 repetitions do not measure the variation across problems.
@@ -24,30 +24,20 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from torch import distributed as dist
 
 from answers.comparison import UNDECIDED
-from grading import grade_on_ranks, refuse_unmatchable
 from infra import folder as files
 from infra import ranks
 from infra.errors import UserError, one_line_endings, printable
+from infra.evaluation_files import Saved, load_benchmarks, saved_responses, write_averages
 from infra.flags import Parser, flag
+from infra.grading import grade_on_ranks, refuse_unmatchable
+from infra.loading import load_model
 from infra.model_files import locate
 from infra.problems import encode_prompts, prepare_sandbox, refuse_length
 from infra.ranks import DTYPES, on_first_rank
-from infra.responses import (
-    Saved,
-    load_benchmarks,
-    missing_responses,
-    response_files,
-    saved_responses,
-    write_averages,
-)
-from infra.sampler import Running
 from infra.significance import mann_whitney, paired_bootstrap
-from infra.tokens import end_tokens, text_decoder
-from loading import load_model
-from rollout import Sampling, finished, generator_of, sample_responses
+from rollout import Sampling, rollout
 
 PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -143,11 +133,7 @@ def run(cfg: Settings) -> dict:
 
 
 def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Sample this rank's missing responses, and append each to its benchmark's file.
-
-    One call samples for all benchmarks, so ranks wait for long responses once, at the end. A
-    response depends only on (seed, benchmark, problem, sample). Returns the folder's settings.
-    """
+    """Claim the folder, and sample what its benchmarks lack. Returns the folder's settings."""
     model, model_config, tokenizer = locate(cfg.model)  # reads no weights yet
     prompts = {}  # benchmark -> token ids
     for name, problems in benchmarks.items():
@@ -164,32 +150,44 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
     shown = {"first_prompt": tokenizer.decode(first[0])}  # not compared by `claim`
     on_first_rank(files.write_json, folder / "config.json", settings | shown)
     lm, tokenizer = load_model(model, dtype)
+    for name, problems in benchmarks.items():
+        sample_benchmark(cfg, lm, tokenizer, problems, prompts[name], folder / name)
+    return settings
 
-    rank, world = ranks.rank_and_world()
-    paths = response_files(benchmarks, folder, rank)
-    places = {}  # Running -> benchmark, problem, sample
-    for place in missing_responses(benchmarks, cfg.samples, folder, rank, world):
-        name, problem, number = place
-        benchmark = int.from_bytes(sha256(name.encode()).digest()[:8])  # so none share draws
-        draws = generator_of(cfg.seed, benchmark, problem, number)
-        places[Running(prompts[name][problem], draws)] = place
-    ends = end_tokens(lm, tokenizer)
-    text = text_decoder(tokenizer)
-    limits = (cfg.max_new_tokens, cfg.temperature, cfg.top_p)
-    sampling = Sampling(*limits, in_flight=cfg.in_flight)  # its seed is in the generators
-    for running in sample_responses(lm, list(places), ends, sampling):
-        name, problem, number = places[running]
-        response = finished(running, ends, text)
-        line = {
-            "asked": benchmarks[name][problem]["problem"],
-            "sample": number,
+
+def sample_benchmark(
+    cfg: Settings, lm, tokenizer, problems: list[dict], prompts: list[list[int]], folder: Path
+) -> None:
+    """Sample the responses to a benchmark that its folder lacks, and write them all at once.
+
+    A response depends only on (seed, benchmark, problem, sample). All ranks call this.
+    """
+    saved = on_first_rank(saved_responses, folder)
+    wanted = [(i, sample) for i in range(len(problems)) for sample in range(cfg.samples)]
+    wanted = [(i, sample) for i, sample in wanted if (problems[i]["problem"], sample) not in saved]
+    if not wanted:
+        return
+    stream = int.from_bytes(sha256(folder.name.encode()).digest()[:8])  # no two share draws
+    keys = [(cfg.seed, stream, i, sample) for i, sample in wanted]
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.top_p, cfg.in_flight)
+    responses = rollout(lm, tokenizer, [prompts[i] for i, _ in wanted], keys, sampling)
+    new = [
+        {
+            "asked": problems[i]["problem"],
+            "sample": sample,
             "response": response.text,
             "tokens": len(response.tokens),
             "truncated": response.truncated,
         }
-        files.append_line(paths[name], line)
-    dist.barrier()  # all responses are now on disk
-    return settings
+        for (i, sample), response in zip(wanted, responses, strict=True)
+    ]
+    on_first_rank(write_responses, folder, [*saved.values(), *new])
+
+
+def write_responses(folder: Path, lines: list[dict]) -> None:
+    """Write a benchmark's responses.jsonl."""
+    folder.mkdir(exist_ok=True)
+    files.write_lines(folder / "responses.jsonl", lines)
 
 
 def grade_benchmark(problems: list[dict], samples: int, folder: Path) -> np.ndarray:

@@ -12,11 +12,9 @@ from functools import partial
 
 import torch
 
-from batch import TokenBatch
 from delta import normalise
 from grpo import likelihood_ratio
-from methods import Method, by_response, dapo_surrogate
-from policy import TokenOutputs
+from methods import Method, TokenBatch, TokenOutputs, by_response, dapo_surrogate
 
 # ---- other papers' methods -----------------------------------------------------------------------
 

@@ -71,18 +71,3 @@ def clipped_surrogate(
     surrogate = torch.min(ratio * advantage, clipped * advantage)
     bounded = torch.max(surrogate, DUAL_CLIP * advantage)
     return torch.where(advantage < 0, bounded, surrogate)
-
-
-def importance_weights(
-    old_logprob: torch.Tensor, sampler_logprob: torch.Tensor, cap: float
-) -> torch.Tensor:
-    """min(π_old / π_sampler, cap) per token: truncated importance sampling.
-
-    Rounding, or a separate sampling engine, makes π_sampler differ from π_old; `cap` bounds the
-    variance of this correction (Ionides 2008, "Truncated importance sampling"; for RL, Yao et al.
-    2025, "Your efficient RL framework secretly brings you off-policy RL training"). Not in the
-    paper (--importance-cap). A cap of 0 gives all ones. All tensors are [N].
-    """
-    if cap == 0:
-        return torch.ones_like(old_logprob)
-    return likelihood_ratio(old_logprob, sampler_logprob).clamp(max=cap)  # π_old / π_sampler

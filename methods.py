@@ -5,23 +5,103 @@ weights ρ and its surrogate. A method is a record, `Method`. extensions.py has 
 Departures from the paper stand in the functions' docstrings.
 
 Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F features per
-token.
+token, V vocabulary size.
 Symbols: A advantage, r ratio, ρ token weight, λ coefficient.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from batch import TokenBatch
 from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate, likelihood_ratio
 from infra.errors import UserError
-from policy import TokenOutputs
+from infra.ranks import this_device
 
 DAPO_CLIP = (0.2, 0.28)
+
+
+# ---- what a method reads -------------------------------------------------------------------------
+
+
+class TokenOutputs(NamedTuple):
+    """Results of a pass for n response tokens: those of the first response, then of the next."""
+
+    hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
+    token: torch.Tensor  # [n] ids
+    logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
+    entropy: torch.Tensor | None = None  # [n] float32, -Σ_y p(y) log p(y), nats; at θ_old alone
+    sum_p2: torch.Tensor | None = None  # [n] float32, Σ_y p(y)²; at θ_old alone
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """A rollout batch, or one of its micro-batches, as packed tokens.
+
+    A sum over (i, t) in the paper is a sum over these tokens. Every rank holds the whole batch.
+    """
+
+    token: torch.Tensor  # [N] id of the sampled token
+    length: torch.Tensor  # [B] tokens of each response; they sum to N
+    reward: torch.Tensor  # [B] R of each response, with any length penalty
+    advantage: torch.Tensor  # [N] the response's A, repeated over its tokens
+    sampler_logprob: torch.Tensor  # [N] the sampler's log p, nats
+    old_logprob: torch.Tensor  # [N] log π_old of the sampled token, nats
+    entropy: torch.Tensor  # [N] entropy of π_old at that position, nats
+    seed: int = 0  # of this step, for random weights
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def select(self, response_index: list[int], token_index: torch.Tensor) -> "TokenBatch":
+        """Some of the responses, with their n tokens."""
+        return TokenBatch(
+            token=self.token[token_index],
+            length=self.length[response_index],
+            reward=self.reward[response_index],
+            advantage=self.advantage[token_index],
+            sampler_logprob=self.sampler_logprob[token_index],
+            old_logprob=self.old_logprob[token_index],
+            entropy=self.entropy[token_index],
+            seed=self.seed,
+        )
+
+    def span(self, i: int) -> slice:
+        """The indices of the tokens of response i."""
+        start = int(self.length[:i].sum())
+        return slice(start, start + int(self.length[i]))
+
+
+def packed(
+    responses: list,
+    rewards: torch.Tensor,
+    advantages: torch.Tensor,
+    old_logprob: torch.Tensor,
+    entropy: torch.Tensor,
+    seed: int = 0,
+) -> TokenBatch:
+    """The tokens of B rollout.Responses. rewards, advantages: [B]. old_logprob, entropy: [N]."""
+    device = this_device()
+    length = torch.tensor([len(response.tokens) for response in responses], device=device)
+    token = torch.from_numpy(np.concatenate([response.tokens for response in responses]))
+    sampler_logprob = np.concatenate([response.sampler_logprob for response in responses])
+    return TokenBatch(
+        token=token.long().to(device),
+        length=length,
+        reward=rewards.to(device),
+        advantage=advantages.to(device).repeat_interleave(length),
+        sampler_logprob=torch.from_numpy(sampler_logprob).to(device),
+        old_logprob=old_logprob,
+        entropy=entropy,
+        seed=seed,
+    )
+
+
+# ---- a method ------------------------------------------------------------------------------------
 
 
 def dapo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
@@ -38,14 +118,10 @@ def ones(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Method:
-    """One method, as its differences from DAPO, which is `Method()`.
-
-    `cfg` is a config.Config, `tokens` a batch.TokenBatch.
-    """
+    """One method, as its differences from DAPO, which is `Method()`. `cfg` is a config.Config."""
 
     # (tokens, v, cfg) -> ρ [N] >= 0, called once per rollout batch with all N tokens. v: what
-    # `features` kept, or None. cfg.seed is the step's, for random weights. ρ has mean 1 (DelTA's
-    # no_norm has not; the rules by p are within 2 % of it): methods share a learning rate.
+    # `features` kept, or None. ρ should have mean 1, so that methods share a learning rate.
     weights: Callable[..., torch.Tensor] = ones
 
     # (log π_θ [n], tokens, cfg) -> [n], each token's term in the objective to maximise, for the n
@@ -56,11 +132,33 @@ class Method:
     clip_range: tuple[float, float] | None = DAPO_CLIP
 
     # (outputs, head) -> v [n, F], computed from the hidden states at θ_old and passed to `weights`.
-    # outputs is a policy.TokenOutputs with hidden [n, H] in float32. head() returns the LM head
-    # divided by the temperature, W [V, H]: logits = hidden @ W.T; it is gathered at the first call.
-    # Each rank holds the rows of its own responses (infra.rows.Rows); `v @ x` and
-    # infra.rows.per_row return results for all N.
+    # outputs: a TokenOutputs with hidden in float32. head() returns the LM head divided by the
+    # temperature, W [V, H]: logits = hidden @ W.T; it is gathered at the first call. Each rank
+    # holds the rows of its own responses (infra.rows.Rows): `v @ d` and `w @ v` give results for
+    # all N.
     features: Callable[..., torch.Tensor] | None = None
+
+    # What the weights keep from step to step; checkpoints hold it.
+    memory: dict = field(default_factory=dict)
+
+    def kept_features(self, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
+        """features(outputs, head), computed in float32 and kept in the dtype of the model's h.
+
+        In bfloat16 h has 8 significant bits, so v is no more accurate, and in float32 the rows of a
+        batch would take twice the memory. One number per token, F = 1, stays in float32.
+        """
+        v = self.features(outputs._replace(hidden=outputs.hidden.float()), head)
+        return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
+
+    def checked_weights(self, tokens: TokenBatch, v, cfg) -> torch.Tensor:
+        """The weights ρ [N]. Raises UserError unless they are N finite numbers >= 0."""
+        weights = self.weights(tokens, v, cfg)
+        if weights.shape != tokens.token.shape or not (weights.isfinite() & (weights >= 0)).all():
+            raise UserError(
+                f"--method {cfg.method} must give one finite weight >= 0 for each of "
+                f"{len(tokens)} tokens: a negative one moves its token to the other side"
+            )
+        return weights
 
 
 # ---- GRPO and forking tokens ---------------------------------------------------------------------
@@ -83,7 +181,7 @@ def forking_tokens(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     Departure: divides by the number of selected tokens in the rollout batch, as the official code
     does; the paper's formula divides by all tokens, which makes the loss five times smaller.
     """
-    return top_share(tokens.entropy, 0.2, cfg.seed)
+    return top_share(tokens.entropy, 0.2, tokens.seed)
 
 
 def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
@@ -178,14 +276,3 @@ PAPER_METHODS = {
     "fipo": Method(surrogate=fipo_surrogate),
     "delta": Method(weights=delta_weights, features=row_proxy),
 }
-
-
-def checked_weights(method: Method, tokens: TokenBatch, v, cfg) -> torch.Tensor:
-    """The weights ρ [N] of `method`. Raises UserError unless they are N finite numbers >= 0."""
-    weights = method.weights(tokens, v, cfg)
-    if weights.shape != tokens.token.shape or not (weights.isfinite() & (weights >= 0)).all():
-        raise UserError(
-            f"--method {cfg.method} must give one finite weight >= 0 for each of "
-            f"{len(tokens)} tokens: a negative one moves its token to the other side"
-        )
-    return weights

@@ -354,7 +354,7 @@ def parse_flags(argv: list[str] | None) -> Settings:
 def load(cfg: Settings) -> tuple:
     """(model, tokenizer, problems, held-out problems)."""
     if not cfg.model:
-        lm, tokenizer = toy.base_model(noise=0.1, regime="learn")  # its likeliest a * b is wrong
+        lm, tokenizer = toy.base_model("learn")  # its likeliest a * b is wrong
         held_out = toy.problems(512, seed=1)  # the seeds of training are even
         return lm, tokenizer, toy.problems(8192, seed=2 * cfg.seed), held_out
 

@@ -1,43 +1,35 @@
-"""Rollouts: G responses per prompt, sampled with Hugging Face `generate` (Sec. 5, App. I).
+"""Rollouts: responses sampled with Hugging Face `generate` (Sec. 5, App. I).
 
-Each position in a response has a uniform random draw, fixed by (seed, step, problem, sample). A
-logits processor turns this draw into a token by inverse CDF, and `generate` then takes that token
-greedily. Methods can thus be compared under common random numbers, without global random state.
+Each position in a response has a uniform random number, fixed by the response's key: (seed, step,
+problem, sample). `draw` turns this number into a token by inverse CDF, and `generate` then has no
+other choice. Methods can thus be compared under common random numbers, without global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
-changes only if its draw falls within rounding error of a CDF step. In bfloat16 batching changes
+changes only if its number falls within rounding error of a CDF step. In bfloat16 batching changes
 log p by about 0.01, and most responses eventually differ. Each token comes with its log p under the
 distribution it was drawn from, for the metric `mismatch`.
 
-Departure: the released code samples with a serving engine, as `--engine vllm` does.
+Departure: the released code samples with a serving engine (trl_delta.py can, too).
 
-Shapes: B responses, R in flight, V vocabulary size, G group size.
+Shapes: B responses, R of them in flight, m of these in a block, T tokens of a chunk, V vocabulary
+size.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from transformers import LogitsProcessor
 
-from batch import Response
 from infra import sampler
-from infra.errors import Interrupted
-from infra.packed import packed_weights
+from infra.onednn import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
-from infra.sampler import Running, cache_capacity, next_tokens, schedule
+from infra.sampler import Batch, Running, cache_capacity, room
 from infra.tokens import end_tokens, text_decoder
 
-# A run's other seeds: SEED_STRIDE * seed - epoch shuffles the problems of an epoch, and
-# SEED_STRIDE * seed + step draws a step's random token weights. Runs of fewer steps share none.
-SEED_STRIDE = 1_000_003
-
-# Numbers of a float64 block of p on the CPU, 8 MB: allocating more than 32 MB for every token takes
-# several times as long as the draw itself.
-DRAW_BLOCK = 2**20
+SEED_STRIDE = 1_000_003  # between the seeds of two runs; runs of fewer steps and epochs share none
 
 
 @dataclass(frozen=True)
@@ -47,8 +39,17 @@ class Sampling:
     max_new_tokens: int  # per response, including the end token
     temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
-    seed: int = 0
     in_flight: int = 256  # max responses sampled at once
+
+
+class Response(NamedTuple):
+    """A sampled response, on the host."""
+
+    prompt: list[int]  # token ids
+    tokens: np.ndarray  # [tokens] int32, without the prompt, with the end token
+    sampler_logprob: np.ndarray  # [tokens] float32, log p under the sampler's distribution, nats
+    text: str  # decoded, without special tokens other than tags of thought
+    truncated: bool  # stopped by max_new_tokens, not by an end token
 
 
 # ---- one token -----------------------------------------------------------------------------------
@@ -57,16 +58,16 @@ class Sampling:
 def token_distribution(
     logits: torch.Tensor, temperature: float = 1.0, top_p: float = 1.0
 ) -> torch.Tensor:
-    """Probabilities in float64 after temperature and top-p: logits [R, V] -> [R, V].
+    """Probabilities in float64 after temperature and top-p: logits [m, V] -> [m, V].
 
     Top-p keeps the smallest set of likeliest tokens whose mass reaches `top_p`. At temperature 0
     the likeliest token has probability 1.
     """
     if temperature == 0:
-        likeliest = logits.argmax(dim=-1, keepdim=True)  # [R, 1]
+        likeliest = logits.argmax(dim=-1, keepdim=True)  # [m, 1]
         return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, likeliest, 1.0)
 
-    p = (logits.float() / temperature).softmax(dim=-1).double()  # [R, V]
+    p = (logits.float() / temperature).softmax(dim=-1).double()  # [m, V]
     if top_p < 1.0:
         ordered, index = p.sort(dim=-1, descending=True, stable=True)
         mass_before = ordered.cumsum(dim=-1).sub_(ordered)
@@ -75,49 +76,98 @@ def token_distribution(
     return p.div_(p.sum(dim=-1, keepdim=True))
 
 
-class InverseCDF(LogitsProcessor):
-    """Chooses the token min{y : F(y) > u} for each response.
+def draw(
+    sampling: Sampling, logits: torch.Tensor, u: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(the token min{y : F(y) > u}, its log p), [m, 1] each: logits [m, V], u [m, 1] in [0, 1).
 
-    F is the cumulative distribution over the vocabulary and u in [0, 1) the response's uniform
-    draw at this position. The logits of all other tokens become -inf.
+    F is the cumulative distribution over the vocabulary.
     """
-
-    def __init__(self, uniforms: torch.Tensor, sampling: Sampling):
-        self.uniforms = uniforms  # [R, new tokens] float64; column t is for the t-th new token
-        self.sampling = sampling
-        # On the device, so that the host waits only after a chunk, and a CUDA graph can write them.
-        device = uniforms.device
-        self.finite = torch.ones((), dtype=torch.bool, device=device)
-        self.column = torch.zeros(1, dtype=torch.long, device=device)  # t, of the next token
-        self.logprob = torch.zeros(uniforms.shape, device=device)  # of the drawn tokens
-
-    def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
-        u = self.uniforms.index_select(1, self.column)  # [R, 1]
-        blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
-        pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
-        drawn = [self.draw(*pair) for pair in pairs]
-        token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
-        self.logprob.index_copy_(1, self.column, logprob)
-        self.column += 1
-        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # a copy of its own
-
-    def draw(self, logits: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(token, its log p) of m rows, [m, 1] each: logits [m, V], u [m, 1]."""
-        p = token_distribution(logits, self.sampling.temperature, self.sampling.top_p)
-        cdf = p.cumsum(dim=-1)  # [m, V]; the last F is 1 up to rounding
-        token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)  # never one with p = 0
-        token = token.clamp_max(cdf.shape[1] - 1)  # if p is NaN, it is V
-        return token, p.gather(1, token).log().float()
+    p = token_distribution(logits, sampling.temperature, sampling.top_p)
+    cdf = p.cumsum(dim=-1)  # [m, V]; the last F is 1 up to rounding
+    token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)  # never one with p = 0
+    token = token.clamp_max(cdf.shape[1] - 1)  # if p is NaN, it is V
+    return token, p.gather(1, token).log().float()
 
 
-def generator_of(seed: int, stream: int, problem: int, sample: int) -> np.random.Generator:
-    """The generator of a response's uniform draws in [0, 1).
+# ---- responses -----------------------------------------------------------------------------------
 
-    stream: the step, or evaluate.py's hash of a benchmark's name. sample: the response's number
-    among those to its problem in this stream.
+
+def rollout(
+    lm, tokenizer, prompts: list[list[int]], keys: list[tuple], sampling: Sampling
+) -> list[Response]:
+    """Sample a response to each of B prompts. Ranks share the work, and all get all responses.
+
+    prompts: token ids. keys: the numbers that fix a response's random draws: (seed, stream,
+    problem, sample), where the stream is the step, or evaluate.py's hash of a benchmark's name.
+    Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
-    return np.random.default_rng([seed, stream, problem, sample])
+    ends = end_tokens(lm, tokenizer)
+    text = text_decoder(tokenizer)
+
+    def sample_share(share: list[tuple]) -> list[Response]:
+        responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
+        sample(lm, responses, ends, sampling)
+        return [finished(response) for response in responses]
+
+    def finished(running: Running) -> Response:
+        tokens, logprob = running.result()
+        truncated = bool(tokens[-1] not in ends)
+        return Response(running.prompt, tokens, logprob, text(running.prompt, tokens), truncated)
+
+    # Neighbours, such as a prompt's group, are spread over the ranks. All responses to a hard
+    # prompt are long, so a rank with the whole group would keep the others waiting.
+    return shared_by_ranks(list(zip(prompts, keys, strict=True)), sample_share)
+
+
+@torch.no_grad()
+def sample(lm, responses: list[Running], ends: list[int], sampling: Sampling) -> None:
+    """Sample the responses, up to any token in `ends`.
+
+    Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
+    and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
+    has left, or waits since the caches have grown too large, the others form a new batch with
+    waiting ones, so a long response does not delay them.
+    """
+    limit = min(sampling.in_flight, len(responses))
+    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
+    record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
+    waiting = list(responses)
+    with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
+        while waiting:
+            # Those with the fewest new tokens come first: long ones run together at the end.
+            waiting.sort(key=lambda response: response.count_new)  # stable
+            size = room(waiting, limit, capacity)
+            running, waiting = waiting[:size], waiting[size:]
+            batch = Batch(lm, [response.tokens for response in running])
+            while running:
+                remaining = max(sampling.max_new_tokens - each.count_new for each in running)
+                T = min(sampler.CHUNK, remaining)
+                # A response that goes on has used all its numbers, so chunks change none.
+                u = np.stack([response.generator.random(T) for response in running])  # [R, T]
+                chunk = batch.next_tokens(
+                    partial(draw, sampling), torch.from_numpy(u), ends, record
+                )  # tokens [R, up to T] and their log p
+                for response, tokens, logprob in zip(running, *chunk, strict=True):
+                    response.append(tokens, logprob, ends, sampling.max_new_tokens)
+                    progress.update(response.finished)
+
+                rows = [i for i in range(len(running)) if not running[i].finished]
+                rows.sort(key=lambda i: len(running[i]))  # the longest wait
+                fit = room([running[i] for i in rows], limit, capacity)
+                if waiting and fit <= size / 2:
+                    fit = 0
+                waiting += [running[i] for i in rows[fit:]]
+                running = [running[i] for i in rows[:fit]]
+                batch.keep(rows[:fit])
+
+
+# ---- seeds ---------------------------------------------------------------------------------------
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The seed of a step's random token weights."""
+    return SEED_STRIDE * seed + step
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
@@ -132,107 +182,3 @@ def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
         stream += torch.randperm(size, generator=generator).tolist()
     start = position - first_epoch * size
     return stream[start : start + count]
-
-
-# ---- groups of responses, on all ranks -----------------------------------------------------------
-
-
-def rollout(
-    lm,
-    tokenizer,
-    prompts: list[list[int]],
-    problem_ids: list[int],
-    group_size: int,
-    sampling: Sampling,
-    step: int = 0,
-    stop: Callable[[], bool] | None = None,
-    earlier: list[int] = (),
-) -> list[Response]:
-    """Sample `group_size` responses to each prompt; the responses to a prompt are consecutive.
-
-    Ranks share the sampling, and every rank returns all B responses.
-    lm: a Hugging Face model, or the engine that --engine selects.
-    prompts: token ids. problem_ids: non-negative integers that identify their problems.
-    earlier: the ids of groups that this step has sampled before. A repeated problem gets new
-    responses, in this call and after earlier ones.
-    Raises what `sample_responses` raises, on all ranks.
-    """
-    groups = Counter(earlier)  # problem -> its groups so far
-    waiting = []
-    for prompt, problem in zip(prompts, problem_ids, strict=True):
-        for i in range(group_size):
-            sample = groups[problem] * group_size + i
-            draws = generator_of(sampling.seed, step, problem, sample)
-            waiting.append(Running(prompt, draws))
-        groups[problem] += 1
-    ends = end_tokens(lm, tokenizer)
-    text = text_decoder(tokenizer)
-
-    def sample_share(share: list[Running]) -> list[Response]:
-        sampled = {}
-        for running in sample_responses(lm, share, ends, sampling, stop):
-            sampled[running] = finished(running, ends, text)
-        return [sampled[running] for running in share]
-
-    # A group is spread over the ranks. All responses to a hard prompt are long, so a rank with the
-    # whole group would keep the others waiting.
-    return shared_by_ranks(waiting, sample_share)
-
-
-def finished(running: Running, ends: list[int], text: Callable) -> Response:
-    """The response that `running` has become. text: a tokens.text_decoder."""
-    tokens, logprob = running.result()
-    truncated = bool(tokens[-1] not in ends)
-    return Response(running.prompt, tokens, logprob, text(running.prompt, tokens), truncated)
-
-
-# ---- the sampler ---------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def sample_responses(
-    lm,
-    responses: list[Running],
-    ends: list[int],
-    sampling: Sampling,
-    stop: Callable[[], bool] | None = None,
-) -> Iterator[Running]:
-    """Sample the responses, up to any token in `ends`, for training and for evaluation.
-
-    Yields each response soon after it has finished. Hugging Face `generate` runs in chunks of CHUNK
-    tokens, on a GPU a recording of its kernels (infra/captured.py). Between chunks, waiting
-    responses replace finished ones in the batch and cache, so a long response does not delay the
-    others.
-    lm: a Hugging Face model, or an engine with a `sample` of its own (infra/vllm_engine.py).
-    Raises FloatingPointError if a logit is NaN or +inf, Interrupted once stop() is true.
-    """
-    if not isinstance(lm, torch.nn.Module):
-        yield from lm.sample(responses, ends, sampling, stop)
-        return
-    limit = min(sampling.in_flight, len(responses))
-    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
-    waiting, running = list(responses), []
-    with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
-        while waiting or running:
-            running, waiting = schedule(running, waiting, limit, capacity)
-
-            # The next tokens of the R responses in flight, [R, up to count], and their log p.
-            remaining = max(sampling.max_new_tokens - response.count_new for response in running)
-            count = min(sampler.CHUNK, remaining)
-            # A response that goes on has used all its draws, so chunks change none.
-            uniforms = np.stack([response.generator.random(count) for response in running])
-            choose = InverseCDF(torch.from_numpy(uniforms).to(lm.device), sampling)
-            new_tokens = next_tokens(lm, running, choose, count, ends, record)
-            if not choose.finite:
-                raise FloatingPointError("the model's logits are not finite")
-            logprob = choose.logprob.cpu()
-
-            for response, tokens, logs in zip(running, new_tokens, logprob, strict=True):
-                response.append(tokens, logs, ends, sampling.max_new_tokens)
-                if response.finished:
-                    progress.update()
-                    yield response
-            running = [response for response in running if not response.finished]
-            if stop and stop():
-                raise Interrupted

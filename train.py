@@ -1,44 +1,55 @@
-"""The training loop of RLVR: sample, grade, advantages, log-probabilities, weights, loss, step.
+"""The training loop of RLVR: sample, reward, advantages, log-probabilities, weights, update, save.
 
 `python train.py` trains the built-in toy model with DelTA on a laptop. `torchrun --nproc_per_node 8
 train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. config.py lists every
 hyper-parameter. A run resumes from the newest checkpoint in its --output-dir. `train_step` is that
-of minimal.py, for any model.
+of minimal.py, for any number of ranks.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations in training
 end at --max-new-tokens. From the released code: (4) the loss is divided by a mini-batch's token
 count over all ranks, as in the text, not averaged over micro-batches.
 
-Shapes: B responses per step, G per prompt, N packed response tokens, n of them in a micro-batch.
+Shapes: B responses per step, G per prompt, N packed response tokens; N_b of them in a mini-batch, b
+responses with n tokens in a micro-batch. L columns of the longest sequence, H hidden size, V
+vocabulary size, F features per token.
 """
 
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting threads do not spin
 
+import copy
 import math
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.functional import nll_loss
+from torch.utils.checkpoint import checkpoint
 
-from batch import MiniBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from config import Config, parse_config, selected_method
-from grading import grade_all, grade_on_ranks, refuse_unmatchable
-from grpo import group_advantages, importance_weights, overlong_penalty
+from grpo import group_advantages, overlong_penalty
+from infra import metrics, ranks
 from infra.errors import one_line_endings
-from infra.log import introduce, log, print_summary, refuse_mismatch
+from infra.grading import grade_all, grade_on_ranks
+from infra.head import block_size, scaled_head, scaled_logits
+from infra.loading import decoder_layers, decoder_of, published_model
+from infra.micro_batches import MiniBatch, mini_batches
 from infra.model_files import locate
 from infra.problems import load_sets
-from infra.progress import Progress, Stopwatch
-from infra.ranks import computation_dtype, end_ranks, full_tensor, rank_and_world, sum_over_ranks
-from infra.run import Run, export, saved_on_signal, start_ranks
-from loading import load_policy
-from methods import Method, checked_weights
-from metrics import is_clipped, rollout_metrics, update_metrics, weight_metrics
-from policy import Policy, old_log_probabilities
-from rollout import SEED_STRIDE, Sampling, draw_indices, rollout
+from infra.progress import Stopwatch, with_bar
+from infra.rows import Rows
+from infra.run import Run
+from infra.shared_prompts import shares_prompts, states
+from methods import Method, TokenBatch, TokenOutputs, packed
+from rollout import Response, Sampling, draw_indices, rollout, step_seed
 from toy.by_name import model_folder
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -46,42 +57,186 @@ from toy.by_name import model_folder
 
 def train(cfg: Config) -> Path:
     """Run or resume what cfg describes. All ranks call this. Returns the output folder."""
-    run = prepare(cfg)
-    with saved_on_signal(run):
-        introduce(run)  # prints its size and first prompt
-        evaluate_and_save(run)  # before step 1; on resume, what an interrupted step left undone
+    run = prepare(cfg)  # prints its size and first prompt
+    with run.signals():
+        if run.state.step == 0:
+            evaluate_and_save(run, {})
         while run.state.step < cfg.steps:
+            run.stop_after_signal()
             step = run.state.step + 1
             watch = Stopwatch()
-            rollouts, position = sample(run, step, watch)
-            run.look_for_signals()  # raises Interrupted after a signal
-            metrics, tokens, weight = train_step(
+            rollouts = sample(run, step, watch)
+            found, tokens, rho = train_step(
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
-            run.finish_step(step, position, metrics | watch.seconds(), rollouts, tokens, weight)
-            evaluate_and_save(run)
+            found = run.finish_step(step, found | watch.seconds(), rollouts, tokens, rho)
+            evaluate_and_save(run, found)
 
-        export(run.folder / "model", run.policy, run.tokenizer)
-        print_summary(run)  # with the gain in accuracy
+        run.finish()  # exports the model, and prints the gain in accuracy
     return run.folder
 
 
 def prepare(cfg: Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
-    start_ranks(cfg)
+    ranks.start_ranks()
     folder, _, _ = locate(model_folder(cfg))  # the model's; reads no weights yet
-    problems, held_out = load_sets(cfg)
-    refuse_unmatchable(problems, f"--data {cfg.data}")  # golds; prints how many
-    refuse_unmatchable(held_out, f"--eval-data {cfg.eval_data}")
-    dtype = computation_dtype(cfg.dtype)
-    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)  # sharded
-    optimizer = torch.optim.AdamW(
+    problems, held_out = load_sets(cfg)  # refuses golds that no answer can match
+    dtype = ranks.computation_dtype(cfg.dtype)
+    policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
+    optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
-    run = Run(cfg, policy, tokenizer, optimizer, problems, held_out)
-    run.open(dtype)  # claims --output-dir, and resumes from its newest checkpoint
-    run.method = selected_method(cfg, run.state.memory)  # memory: for the ablation fixed_gamma
-    return run
+    # Claims --output-dir, and resumes from its newest checkpoint.
+    return Run(cfg, policy, tokenizer, optimizer, selected_method(cfg), problems, held_out)
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+class Policy(torch.nn.Module):
+    """π_θ: a causal language model `lm` and the log-probabilities of its response tokens.
+
+    They are computed in float32, in blocks of tokens, so no [n, V] tensor exists. With V = 151,936
+    it would take 12 GB for one response of 20,000 tokens. Here the Policy is FSDP's root, so inside
+    `forward` the head's parameters are full tensors. unsharded_lm: the same modules without shards
+    or hooks; None if `lm` is not sharded.
+    """
+
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, unsharded_lm=None):
+        super().__init__()
+        self.lm = lm
+        self.temperature = temperature
+        # In a list its parameters are not the policy's: `unsharded` lends it those of `lm`.
+        self.unsharded_lm = [unsharded_lm or lm]
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
+        """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
+        token = ids[mask]  # [n]
+        hidden = states(decoder_of(self.lm), ids, mask)  # [n, H], from which each was predicted
+
+        # Converted here, not per block, so autograd sums the blocks' gradients in float32.
+        head = [x.float() for x in self.lm.get_output_embeddings().parameters()]
+        size = block_size(ids.device, self.lm.config.vocab_size)  # tokens
+        blocks = zip(hidden.split(size), token.split(size), strict=True)
+        # The backward pass computes each block's logits again. A rank with n = 0 has one empty
+        # block: its passes run, and its gradients are 0.
+        outputs = [
+            checkpoint(self.of_block, *block, *head, use_reentrant=False) for block in blocks
+        ]
+        columns = [torch.cat(column) for column in zip(*outputs, strict=True)]
+        return TokenOutputs(hidden.detach(), token, *columns)
+
+    def of_block(
+        self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """[log p of the tokens]; without gradients also [their entropy, Σ p²]."""
+        logits = scaled_logits(hidden, head, self.lm.config, self.temperature)  # [block, V]
+        logp = logits.log_softmax(dim=-1)
+        del logits
+        logprob = -nll_loss(logp, token, reduction="none")
+        if torch.is_grad_enabled():  # no update uses the others; they would cost a tenth of it
+            return [logprob]
+        p = logp.exp()
+        entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
+        return [logprob, entropy, p.square_().sum(dim=1)]
+
+    @contextmanager
+    def unsharded(self) -> Iterator[torch.nn.Module]:
+        """The model for `generate`, without hooks, with full weights. All ranks enter together.
+
+        FSDP's hooks would gather each layer for each token. So a second tree of modules, without
+        hooks, gets the gathered tensors.
+        """
+        shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
+        for module in shards:
+            module.unshard()
+        lm = self.unsharded_lm[0]
+        for module, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
+            own = (sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False))
+            for name, tensor in chain(*own):
+                setattr(module, name, tensor)  # shared, not copied
+        try:
+            yield lm
+        finally:
+            for module in shards:
+                module.reshard()  # frees the memory that `lm`'s tensors share
+
+
+def load_policy(
+    name: str | Path,
+    temperature: float = 1.0,
+    recompute: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Policy, object]:
+    """(sharded Policy, tokenizer). All ranks call this; only the first reads the weights.
+
+    Weights, gradients and Adam moments are in float32, sharded over the ranks (FSDP2). name: folder
+    or hub id. recompute: activation checkpointing per layer. dtype: of the computation. Raises
+    UserError, for example if the policy differs from from_pretrained's model.
+    """
+    published = published_model(name)
+    lm = published.without_weights()
+    unsharded_lm = copy.deepcopy(lm)
+    layers = decoder_layers(lm)
+    if recompute:
+        for layer in layers:  # stores only its input, and runs again in the backward pass
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+    # One unit per decoder layer; embedding, norm and head belong to the root.
+    policy = Policy(lm, unsharded_lm=unsharded_lm)
+    precision = MixedPrecisionPolicy()
+    if dtype == torch.bfloat16:  # gradients are summed in float32
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for module in (*layers, policy):
+        fully_shard(module, mp_policy=precision)
+    published.give_slices(lm)
+
+    # At temperature 1, like the reference. The first forward pass also lets FSDP find its root, so
+    # it precedes `unsharded`, after which all is sharded again, as the optimiser needs it.
+    published.check_training(policy, dtype)
+    with policy.unsharded() as whole:
+        published.check_sampling(whole, dtype)
+    policy.temperature = temperature
+    return policy, published.tokenizer
+
+
+# ---- samples and rewards -------------------------------------------------------------------------
+
+
+class Rollout(NamedTuple):
+    """A graded response. The G of a problem are consecutive in a batch."""
+
+    response: Response
+    problem: dict  # from the data set: its text, and its answer or tests
+    reward: float  # R
+
+
+def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
+    """A step's rollout batch: B graded responses to the next problems."""
+    cfg = run.cfg
+    chosen = draw_indices(len(run.problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
+    return graded_groups(run, chosen, step, watch)
+
+
+def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> list[Rollout]:
+    """G graded responses o ~ π_old to each problem in `chosen`: R = 1 if it is right, else 0."""
+    cfg = run.cfg
+    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, in_flight=cfg.in_flight)
+    asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
+    keys, earlier = [], Counter()
+    for i in asked:  # of its random numbers; a problem that is chosen twice gets new responses
+        keys.append((cfg.seed, step, i, earlier[i]))
+        earlier[i] += 1
+    with run.policy.unsharded() as lm:  # the policy's current weights
+        responses = rollout(lm, run.tokenizer, [run.prompts[i] for i in asked], keys, sampling)
+    watch.lap("sampling")
+    problems = [run.problems[i] for i in asked]
+    rewards = grade_on_ranks(responses, problems, grade_all)
+    watch.lap("grading")
+    return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
+
+
+# ---- one step ------------------------------------------------------------------------------------
 
 
 def train_step(
@@ -98,35 +253,57 @@ def train_step(
     """
     watch = Stopwatch()
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
-    rewards = torch.tensor([response.reward for response in rollouts])  # [B]
-    length = torch.tensor([len(response.tokens) for response in rollouts])  # [B]
+    responses = [rollout.response for rollout in rollouts]
+    length = torch.tensor([len(response.tokens) for response in responses])  # [B]
+    rewards = torch.tensor([rollout.reward for rollout in rollouts])  # [B]
     rewards += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0 by default
     advantages = group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
     # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
     size = cfg.mini_batch * cfg.group_size  # responses of an update
-    plan = plan_mini_batches(  # this rank's micro-batches, equally many on every rank
-        rollouts, advantages, size, cfg.micro_batch_tokens, policy.shares_prompts
-    )
-    old_logprob, entropy, v = old_log_probabilities(policy, plan, method.features)
+    together = shares_prompts(decoder_of(policy.lm))  # those with one prompt run together
+    # This rank's micro-batches; every rank has equally many.
+    plan = mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
+    old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
     tokens = packed(
-        rollouts, rewards=rewards, advantages=advantages, old_logprob=old_logprob, entropy=entropy
+        responses, rewards, advantages, old_logprob, entropy, seed=step_seed(cfg.seed, step)
     )
-    refuse_mismatch(cfg, tokens)  # --engine vllm alone may sample from another distribution
     watch.lap("old_logprob")
 
     # ρ [N], the method's weight of every token, fixed during the updates; for DelTA λ̄, by
-    # delta.delta_coefficients(v, A). Random weights have a seed of their own in each step.
-    weight = checked_weights(method, tokens, v, replace(cfg, seed=SEED_STRIDE * cfg.seed + step))
+    # delta.delta_coefficients(v, A).
+    rho = method.checked_weights(tokens, v, cfg)
     del v  # frees its memory
     watch.lap("weighting")
 
-    metrics = update(policy, optimizer, method, plan, tokens, weight, cfg)  # θ_old becomes θ
+    found = update(policy, optimizer, method, plan, tokens, rho, cfg)  # θ_old becomes θ
     watch.lap("updating")
 
-    metrics |= rollout_metrics(rollouts, tokens) | weight_metrics(tokens, weight, cfg)
-    return metrics | watch.seconds(), tokens, weight
+    found |= metrics.of_rollouts(rollouts, tokens) | metrics.of_weights(tokens, rho, cfg)
+    return found | watch.seconds(), tokens, rho
+
+
+@torch.no_grad()
+def pass_at_theta_old(
+    policy: Policy, plan: list[MiniBatch], method: Method
+) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
+    """(log π_old [N], entropy [N], v or None), by one pass over the rollout batch.
+
+    Each rank runs its own micro-batches, and all get the numbers of all tokens. The rows v [n, F]
+    stay where they are computed: DelTA needs no further pass (App. L.1).
+    """
+    N = sum(mini_batch.token_count for mini_batch in plan)
+    numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
+    v = Rows(N) if method.features else None
+    head = cache(partial(scaled_head, policy.lm, policy.temperature))  # gathered if it is called
+    for micro in with_bar("old log p", [x for each in plan for x in each.micro_batches]):
+        outputs = policy(micro.ids, micro.mask)
+        numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
+        if method.features:
+            v.add(micro.token_index, method.kept_features(outputs, head))
+    old_logprob, entropy = ranks.sum_over_ranks(numbers)  # those of other ranks' tokens are 0
+    return old_logprob, entropy, v
 
 
 def update(
@@ -135,154 +312,85 @@ def update(
     method: Method,
     plan: list[MiniBatch],
     tokens: TokenBatch,
-    weight: torch.Tensor,
+    rho: torch.Tensor,
     cfg: Config,
 ) -> dict:
-    """One optimiser step per mini-batch, on J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8).
+    """One optimiser step per mini-batch, on J = (1/N_b) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    n: tokens in the mini-batch, on all ranks. tokens: the rollout batch, N of them. weight: ρ [N],
+    N_b: tokens in the mini-batch, on all ranks. tokens: the rollout batch, N of them. rho: ρ [N],
     of mean 1 over these: for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
     """
-    _, world = rank_and_world()
-    off_policy = importance_weights(tokens.old_logprob, tokens.sampler_logprob, cfg.importance_cap)
-    weight = weight * off_policy  # [N]; 1 without --importance-cap
-    totals = torch.zeros(2, dtype=torch.float64, device=weight.device)  # loss, clipped tokens
+    _, world = ranks.rank_and_world()
+    totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
-    count = sum(len(x.token_index) for mini_batch in plan for x in mini_batch.with_advantage())
-    progress = Progress("update", count)
     for mini_batch in plan:
-        if not mini_batch.with_advantage():
+        active = mini_batch.with_advantage()
+        if not active:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
 
-        for micro in mini_batch.with_advantage():
-            own = tokens.select(micro)  # its n tokens
+        for micro in with_bar("update", active):
+            own = tokens.select(micro.response_index, micro.token_index)  # n tokens
             logprob = policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
 
             # min(r A, clip(r) A) with r = π_θ / π_old; SAPO and REINFORCE have other surrogates
             surrogate = method.surrogate(logprob, own, cfg)  # [n]
-            objective = (weight[micro.token_index] * surrogate).sum() / mini_batch.token_count
+            objective = (rho[micro.token_index] * surrogate).sum() / mini_batch.token_count
             (-objective * world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
-            clipped = is_clipped(method, logprob, own, cfg).sum()
+            clipped = metrics.is_clipped(method, logprob, own, cfg).sum()
             totals += torch.stack([-objective.detach(), clipped])
-            progress.update(len(own))
 
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
-    progress.close()
 
-    loss, clipped = sum_over_ranks(totals).tolist()
-    return update_metrics(loss, clipped, norms, len(plan), len(tokens))
+    loss, clipped = ranks.sum_over_ranks(totals).tolist()
+    return metrics.of_updates(loss, clipped, norms, len(plan), len(tokens))
 
 
 def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
     """Clip the gradient, step unless it is infinite or NaN, zero it. Returns the unclipped norm."""
     norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
-    norm = float(full_tensor(norm))
+    norm = float(ranks.full_tensor(norm))
     if math.isfinite(norm):
         optimizer.step()
     optimizer.zero_grad()
     return norm
 
 
-def evaluate_and_save(run: Run) -> None:
-    """Evaluate, log and save the newest step, unless metrics.jsonl has it. Raises Interrupted."""
-    cfg, step, metrics = run.cfg, run.state.step, run.state.metrics
-    if step <= run.logged:  # -1 if metrics.jsonl is empty
-        return
-    run.look_for_signals()
+# ---- evaluate and save ---------------------------------------------------------------------------
+
+
+def evaluate_and_save(run: Run, found: dict) -> None:
+    """Evaluate, log and save the newest step, which has these metrics; step 0 has none."""
+    cfg, step = run.cfg, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-        metrics = metrics | evaluate_held_out(run)
-        if step > 0 and metrics["eval_accuracy"] > run.best:
-            run.best = metrics["eval_accuracy"]
-            export(run.folder / "best", run.policy, run.tokenizer)
-    if metrics:  # empty at step 0 unless it was evaluated
-        log(run, {"step": step, **metrics})
+        found = found | evaluate_held_out(run)
+        run.keep_best(found["eval_accuracy"])
+    if found:
+        run.log(found)
     if step % cfg.save_every == 0 or step == cfg.steps:
         run.save()
-
-
-# ---- samples and rewards -------------------------------------------------------------------------
-
-
-def sample(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
-    """A step's rollout batch: (B graded responses, the next position in the prompt stream).
-
-    The position counts only once the step is finished. Raises Interrupted.
-    """
-    cfg = run.cfg
-    if cfg.dynamic_sampling:
-        return mixed_groups(run, step, watch)
-    chosen = draw_indices(len(run.problems), run.state.position, cfg.prompts, cfg.seed)
-    return graded_groups(run, chosen, step, watch), run.state.position + cfg.prompts
-
-
-def graded_groups(
-    run: Run, chosen: list[int], step: int, watch: Stopwatch, earlier: list[int] = ()
-) -> list[Rollout]:
-    """G graded responses to each problem in `chosen`: o ~ π_old, and R = 1 if it is right, else 0.
-
-    earlier: the problems of earlier groups of this step, whose responses must not come again.
-    """
-    cfg, G = run.cfg, run.cfg.group_size
-    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, seed=cfg.seed, in_flight=cfg.in_flight)
-    prompts = [run.prompts[i] for i in chosen]
-    with run.sampler() as lm:  # the policy with its current weights, or --engine's copy
-        responses = rollout(
-            lm, run.tokenizer, prompts, chosen, G, sampling, step, run.stopping, earlier
-        )
-    watch.lap("sampling")
-    problems = [run.problems[i] for i in chosen for _ in range(G)]  # of each response
-    rewards = grade_on_ranks(responses, problems, grade_all)  # training's; evaluation keeps it
-    watch.lap("grading")
-    graded = zip(responses, problems, rewards, strict=True)
-    return [Rollout(*response, problem, reward) for response, problem, reward in graded]
-
-
-def mixed_groups(run: Run, step: int, watch: Stopwatch) -> tuple[list[Rollout], int]:
-    """--dynamic-sampling: as `sample`, from up to 10 rounds, until all groups can be mixed ones.
-
-    A mixed group has unequal rewards. If there are fewer than --prompts, others fill the batch.
-    """
-    cfg, G, position = run.cfg, run.cfg.group_size, run.state.position
-    chosen, groups = [], []
-    for _ in range(10):
-        new = draw_indices(len(run.problems), position, cfg.prompts, cfg.seed)
-        rollouts = graded_groups(run, new, step, watch, earlier=chosen)
-        position += cfg.prompts
-        chosen += new
-        groups += [rollouts[first : first + G] for first in range(0, len(rollouts), G)]
-        if sum(map(is_mixed, groups)) >= cfg.prompts:
-            break
-    groups.sort(key=is_mixed, reverse=True)  # stable
-    return sum(groups[: cfg.prompts], []), position
-
-
-def is_mixed(group: list[Rollout]) -> bool:
-    """Whether the rewards of a group differ in float32, before the overlong penalty."""
-    return len(torch.tensor([response.reward for response in group]).unique()) > 1
 
 
 def evaluate_held_out(run: Run) -> dict[str, float]:
     """avg@n on the held-out problems; --eval-greedy adds the accuracy of greedy responses.
 
     Every call uses the random numbers of step 0, so that two evaluations differ only in the model.
-    Raises Interrupted.
     """
     cfg = run.cfg
-    limits = {"seed": cfg.seed, "in_flight": cfg.in_flight}
-    drawn = Sampling(cfg.max_new_tokens, cfg.temperature, cfg.eval_top_p, **limits)
-    passes = [("eval_accuracy", cfg.eval_samples, drawn)]
+    passes = [("eval_accuracy", cfg.eval_samples, cfg.temperature)]
     if cfg.eval_greedy:
-        passes.append(("eval_greedy", 1, replace(drawn, temperature=0.0)))
-    inputs = run.tokenizer, run.held_out_prompts, range(len(run.held_out))
-    metrics = {}
-    with run.sampler() as lm:
-        for name, n, sampling in passes:
-            responses = rollout(lm, *inputs, n, sampling, stop=run.stopping)
-            problems = [problem for problem in run.held_out for _ in range(n)]
-            rewards = grade_on_ranks(responses, problems)
-            metrics[name] = sum(rewards) / len(rewards)
-    return metrics
+        passes.append(("eval_greedy", 1, 0.0))
+    found = {}
+    with run.policy.unsharded() as lm:
+        for name, n, temperature in passes:
+            sampling = Sampling(cfg.max_new_tokens, temperature, cfg.eval_top_p, cfg.in_flight)
+            asked = [i for i in range(len(run.held_out)) for _ in range(n)]
+            keys = [(cfg.seed, 0, i, j % n) for j, i in enumerate(asked)]
+            prompts = [run.held_out_prompts[i] for i in asked]
+            responses = rollout(lm, run.tokenizer, prompts, keys, sampling)
+            rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked])
+            found[name] = sum(rewards) / len(rewards)
+    return found
 
 
 # ---- main ----------------------------------------------------------------------------------------
@@ -292,7 +400,7 @@ def main(argv: list[str] | None = None) -> Path:
     """Run from the command line. A user error prints one line and exits with code 2."""
     with one_line_endings("train.py"):
         folder = train(parse_config(argv))
-        end_ranks()
+        ranks.end_ranks()
     return folder
 
 

@@ -23,17 +23,16 @@ from trl.scripts import grpo
 from trl.trainer import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
-from batch import TokenBatch
 from config import METHODS, Config, check_flags, selected_method
 from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flags_of_methods
+from infra.head import scaled_head
 from infra.problems import short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
 from infra.tables import cell_text
 from infra.tokens import end_tokens, text_decoder
-from methods import DAPO_CLIP, checked_weights, dapo_surrogate
-from policy import TokenOutputs, kept_features, scaled_head
+from methods import DAPO_CLIP, TokenBatch, TokenOutputs, dapo_surrogate
 from verify import reward
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
@@ -73,11 +72,9 @@ class WeightedTrainer(GRPOTrainer):
         if self.method.features:
             head = partial(scaled_head, self.model, self.temperature)
             v = Rows(len(tokens))
-            v.add(index, kept_features(self.method.features, outputs, head))
-        # As in train.py, each step has its own random weights.
-        of_step = dataclasses.replace(self.cfg, seed=self.args.seed + self.state.global_step)
+            v.add(index, self.method.kept_features(outputs, head))
         rho = torch.zeros(mask.shape, device=mask.device)
-        rho[mask] = checked_weights(self.method, tokens, v, of_step)[index]
+        rho[mask] = self.method.checked_weights(tokens, v, self.cfg)[index]
         batch["advantages"] = rho * batch["advantages"][:, None]
         return batch
 
@@ -114,7 +111,7 @@ def add_head(trainer) -> None:
 
 @torch.no_grad()
 def token_outputs(trainer, batch: dict, mask: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The fields of policy.TokenOutputs for the n tokens that mask [B, T] selects.
+    """The fields of methods.TokenOutputs for the n tokens that mask [B, T] selects.
 
     batch: as TRL's _generate_and_score_completions returns it. All ranks call this.
     """
@@ -174,6 +171,7 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs
         sampler_logprob=old_logprob,  # no method reads the sampler's
         old_logprob=old_logprob,
         entropy=everyone(outputs.entropy),
+        seed=trainer.args.seed + trainer.state.global_step,  # each step has its own random weights
     )
     return index, tokens
 

@@ -1,4 +1,4 @@
-"""python -m benchmarks NAME: a study measures only what is missing from its CSV file."""
+"""python -m benchmarks NAME: measurements beside training."""
 
 import argparse
 import importlib
@@ -9,8 +9,7 @@ WHERE = {  # NAME, which is also the name of its module and of the function ther
     "plan": "what fits: <flags of train.py> --gpus 8 --gpu-gb 80",
     "speed": "a step of --model FOLDER, beside this machine's limit and other programs",
     "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
-    "training": "runs of several rows, rates and seeds, each row at its best rate",
-    "credit": "what DelTA gives to real text: the tables of its CSV",
+    "training": "RUN ...: several rows, rates and seeds, each row at its best rate",
 }
 
 
@@ -23,9 +22,7 @@ def main(argv: list[str] | None = None) -> None:
         allow_abbrev=False,  # --seed is a flag of train.py
     )
     parser.add_argument("name", choices=WHERE)
-    parser.add_argument("--csv", default="", help="a study's CSV file; default results/NAME.csv")
     args, args.flags = parser.parse_known_args(argv)  # flags of train.py, and a program's own
-    args.csv = args.csv or f"results/{args.name}.csv"
     with one_line_endings(f"python -m benchmarks {args.name}"):
         module = importlib.import_module(f"benchmarks.{args.name}")
         getattr(module, args.name)(args)

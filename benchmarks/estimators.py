@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import torch
 
-BINS = 4  # of p on each side
 HALVINGS = 4  # of the blocks, at random; each is used both ways
 TOLERANCE = 1e-5  # relative; weights are in float32
 ADAM_EPS = 1e-8  # torch.optim.AdamW's default
@@ -29,23 +28,6 @@ CHUNK = 2**20  # coordinates whose products are summed in float32; the chunks' s
 def sides(coefficient: torch.Tensor) -> torch.Tensor:
     """The two parts of ρ A / N [N], where A > 0 and where A < 0: [2, N]."""
     return torch.stack([coefficient.clamp(min=0), coefficient.clamp(max=0)])
-
-
-def bins_by_p(logprob: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Which tokens are in each bin of p on each side of a batch: bool [2 BINS, N].
-
-    First the BINS where A > 0, from unsure to sure tokens. Each has the same share of Σ 1 - p, the
-    size of a token's gradient in the logits: most tokens have a p near 1 and hardly any gradient.
-    """
-    found = []
-    for side in (advantage > 0, advantage < 0):
-        order = torch.where(side, logprob, torch.inf).argsort()[: side.sum()]
-        size = -torch.expm1(logprob[order].double()) + 1e-12
-        share = (size.cumsum(0) - size / 2) / size.sum()  # 0 to 1
-        found.append(
-            torch.full_like(logprob, -1).index_copy_(0, order, (share * BINS).floor().to(logprob))
-        )
-    return torch.stack([own == k for own in found for k in range(BINS)])
 
 
 def decomposed(rows: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,37 +172,3 @@ def sampling_variance(groups: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
     """The variance that sampled coordinates add to Σ groups / Σ base, by groups of them: []."""
     apart = groups - groups.sum() / base.sum() * base
     return apart.var() * len(apart) / base.sum().square()
-
-
-def gains_by_p(
-    with_blocks: torch.Tensor,
-    own: torch.Tensor,
-    gram: torch.Tensor,
-    block: torch.Tensor,
-    rules: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What rules by side and p gain, and the best: ([1 + C, R + 1], its w [2 BINS], mean |w| 1).
-
-    A rule w has the gradient Σ w_k G_k and gains E⟨J, Σ w_k G_k⟩ / sqrt(E‖Σ w_k G_k‖²). The best
-    w = B⁻¹ a is fitted on half of the batches; all gains are those on the other half.
-    with_blocks, own, block: as for step_gains, with G for g. gram: ⟨G_k, G_l⟩ [n, 2 BINS, 2 BINS].
-    rules: w of known rules, [R, 2 BINS].
-    """
-
-    def moments(half: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        some = half[block]
-        others = (with_blocks[:, :, half].sum(dim=2) - own) / (some.sum() - 1)
-        return others[some].mean(dim=0), gram[some].mean(dim=0)  # a, B
-
-    results = []
-    for kept in without_each(with_blocks.shape[2]):
-        of_halves = []
-        for first, second in halves(kept):
-            a, B = moments(first)
-            w = torch.cat([rules, (torch.linalg.pinv(B, hermitian=True) @ a)[None]])
-            a, B = moments(second)
-            of_halves.append((w @ a) / ((w @ B) * w).sum(dim=1).sqrt())
-        results.append(torch.stack(of_halves).mean(dim=0))
-    a, B = moments(torch.ones(with_blocks.shape[2], dtype=torch.bool))
-    best = torch.linalg.pinv(B, hermitian=True) @ a
-    return torch.stack(results), best / best.abs().mean()

@@ -1,19 +1,18 @@
 """What is one step with each weighting of the tokens worth, at one policy? No training.
 
-    python -m benchmarks gain                               # prints the tables of results/gain.csv
     python -m benchmarks gain --model FOLDER --data FILE --batches 64 --output-dir POLICY ...
+    python -m benchmarks gain POLICY ...  # the tables of such folders; without one of results/gain
 
-The second takes the flags of train.py and measures a policy first. --method, --proxy and the flags
-of a method add a row. Batches and results are stored in --output-dir: after a kill the same command
-goes on. The folder's name is the policy's name in the CSV. Definitions: benchmarks/estimators.py.
-Protocol and results: docs/results/gain.md.
+The first takes the flags of train.py. --method, --proxy and the flags of a method add a row.
+Batches and results are stored in --output-dir: after a kill the same command goes on. Definitions:
+benchmarks/estimators.py. Protocol and results: docs/results/gain.md.
 
-Memory: the gradients of some 12 parts of the rows (18 with the bins of p) in float32; and the sums
-of J and of the entropy's gradient over each block of batches, in bfloat16 for a large model. These
-are in files, which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
+Memory: the gradients of some 12 parts of the rows in float32; and the sums of J and of the
+entropy's gradient over each block of batches, in bfloat16 for a large model. These are in files,
+which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
 
-Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy, bins of p,
-and W rows; D parameters, S sampled coordinates.
+Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy and W
+rows; D parameters, S sampled coordinates.
 """
 
 import os
@@ -21,34 +20,37 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import torch
 
 import toy
 import train
-from batch import MicroBatch, Rollout, TokenBatch, packed, plan_mini_batches
 from benchmarks import estimators
-from benchmarks.estimators import BINS, bins_by_p, decomposed, jackknife_error, products, sides
+from benchmarks.estimators import decomposed, jackknife_error, products, sides
 from benchmarks.statistics import holm, two_sided_p
-from benchmarks.tables import append_csv, claim_csv, print_table, read_csv
+from benchmarks.tables import print_table
 from config import Config, parse_config, selected_method
 from grpo import group_advantages, overlong_penalty
 from infra.errors import UserError
 from infra.flags import Parser, flag, spelled
-from infra.folder import UNFINISHED, claim, identity_of, write_json, writing
-from infra.problems import load_sets
+from infra.folder import UNFINISHED, claim, identity_of, write_json, write_text, writing
+from infra.loading import decoder_of, load_model
+from infra.micro_batches import MicroBatch, mini_batches
+from infra.problems import encode_prompts, load_sets
 from infra.progress import Progress, Stopwatch
-from infra.ranks import rank_and_world, this_device
-from infra.run import Run, start_ranks
-from loading import load_model
-from methods import checked_weights, dapo_surrogate
-from policy import Policy, old_log_probabilities
-from rollout import SEED_STRIDE
+from infra.ranks import rank_and_world, start_ranks, this_device
+from infra.shared_prompts import shares_prompts
+from methods import TokenBatch, dapo_surrogate, packed
+from rollout import draw_indices, step_seed
 from toy.by_name import model_folder
+from train import Policy, Rollout, pass_at_theta_old
 
-COLUMNS = ("key", "policy", "row", "statistic", "values")
-FILES = ("sampled-*", "direction-*", "measured-*", "metrics.jsonl", "model", "checkpoint-*")
+COLUMNS = ("row", "statistic", "values")
+RESULT = "gain.csv"
+FILES = (RESULT, "sampled-*", "direction-*", "measured-*")  # and those of a training run
+FILES += ("metrics.jsonl", "model", "checkpoint-*")
 METHODS = {  # row -> flags of train.py
     "dapo": "--method dapo",
     "delta": "",
@@ -63,11 +65,10 @@ METHODS = {  # row -> flags of train.py
 }
 BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
 PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
-FIRST = 2 + 2 * BINS  # the line of the first row, dapo; J, entropy and the bins come before
+FIRST = 2  # the line of the first row, dapo; J and entropy come before
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 
 BLOCKS = 16  # of batches, for the jackknife
-LEAST = 8  # blocks for the best rule by p: fitted on half, and without each of them
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
@@ -79,26 +80,17 @@ class Size:
     """The flags beside those of train.py."""
 
     batches: int = flag(64, "independent rollout batches; an error needs 8", low=8, high=10**5)
-    by_p: int = flag(64, "the first of these also give the best rule by p; 0: none", low=0)
-
-    def blocks(self) -> tuple[torch.Tensor, int]:
-        """(the block of each batch [n], how many blocks have bins). Raises UserError."""
-        block = torch.arange(self.batches) * min(BLOCKS, self.batches) // self.batches
-        without = block[self.by_p :]
-        complete = int(without.min() if len(without) else block.max() + 1)
-        if self.by_p > 0 and complete < LEAST:
-            least = int((block < LEAST).sum())
-            raise UserError(f"--by-p {self.by_p}: the best rule needs {least} of the batches, or 0")
-        return block, complete
 
 
 def gain(args) -> None:
-    """Measure the policy that the flags name, unless the CSV has it, and print all tables."""
-    path = Path(args.csv)
-    if args.flags:
-        Study(path, args.flags).measure()
-    for _, lines in read_csv(path, COLUMNS).groupby("key", sort=False):
-        print_tables(lines)
+    """Measure the policy that the flags name, unless its folder has the result; print tables."""
+    folders = args.flags or sorted(Path("results/gain").iterdir())
+    if args.flags and args.flags[0].startswith("-"):
+        folders = [Study(args.flags).measure()]
+    for folder in map(Path, folders):
+        if not (folder / RESULT).exists():
+            raise UserError(f"{folder} has no {RESULT}: run its command again")
+        print_tables(folder.name, pd.read_csv(folder / RESULT))
 
 
 # ---- coefficients --------------------------------------------------------------------------------
@@ -129,7 +121,9 @@ def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, tor
 
 def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Tensor:
     """1.2 for the tokens that decided the toy's reward, 0.8 for all others, with DAPO's masses."""
-    marks = [toy.decisive(x.problem["problem"], torch.from_numpy(x.tokens)) for x in rollouts]
+    marks = [
+        toy.decisive(x.problem["problem"], torch.from_numpy(x.response.tokens)) for x in rollouts
+    ]
     decisive = torch.cat(marks).to(advantage.device)
     return keep_masses(torch.where(decisive, 1.2, 0.8), advantage)
 
@@ -144,7 +138,7 @@ def own_row(cfg: Config) -> dict[str, Config]:
     return {name: cfg} if changed else {}
 
 
-def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool) -> torch.Tensor:
+def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int) -> torch.Tensor:
     """What multiplies ∇log π of each token in each line: rows ρ [W, N] -> [L, N].
 
     J has A = R - the mean of the group's other rewards, over B: unbiased for the gradient of
@@ -156,8 +150,7 @@ def coefficients(tokens: TokenBatch, rows: torch.Tensor, G: int, with_bins: bool
     above = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1) / R.numel()
     J = above.flatten().repeat_interleave(tokens.length)
     entropy = -(tokens.old_logprob + tokens.entropy) / N
-    bins = bins_by_p(tokens.old_logprob, A) * with_bins
-    return torch.cat([torch.stack([J, entropy]), torch.cat([bins, rows]) * A / N])
+    return torch.cat([torch.stack([J, entropy]), rows * A / N])
 
 
 def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> torch.Tensor:
@@ -198,55 +191,55 @@ def stored(path: Path, make: Callable, *arguments, device: torch.device | str = 
 class Study:
     """A policy's measurement. Files in its folder say how far it is."""
 
-    def __init__(self, path: Path, words: list[str]):
-        """Load the policy, and claim the CSV and --output-dir. Raises UserError."""
+    def __init__(self, words: list[str]):
+        """Load the policy, and claim --output-dir. Raises UserError."""
         given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
-        self.size, self.path = Size(**vars(given)), path
-        self.block, self.with_bins = self.size.blocks()
+        self.size = Size(**vars(given))
+        n = self.size.batches
+        self.block = torch.arange(n) * min(BLOCKS, n) // n  # of each batch
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
-        if cfg.dynamic_sampling or cfg.dtype == "bfloat16":
-            raise UserError("gain takes all groups, in float32: drop --dynamic-sampling, --dtype")
-        start_ranks(cfg)
+        if cfg.dtype == "bfloat16":
+            raise UserError("gain is in float32: drop --dtype")
+        start_ranks()
         if rank_and_world()[1] > 1:
             raise UserError("gain has one rank: start it without torchrun")
         self.methods = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
         self.methods |= own_row(cfg)
         lm, tokenizer = load_model(model_folder(cfg))
-        self.run = Run(cfg, Policy(lm, cfg.temperature), tokenizer, None, load_sets(cfg)[0], [])
-        self.folder = self.run.folder
+        problems, _ = load_sets(cfg)
+        problems, prompts = encode_prompts(
+            problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template
+        )
+        self.policy = Policy(lm, cfg.temperature)
+        self.run = SimpleNamespace(  # what train.graded_groups reads
+            cfg=cfg, policy=self.policy, tokenizer=tokenizer, problems=problems, prompts=prompts
+        )
+        self.folder = Path(cfg.output_dir)
 
         flags = {name: getattr(cfg, name) for name in OF_A_BATCH} | vars(self.size)
         flags["rows"] = list(self.methods)
         seen = {"problems": self.run.problems, "prompts": self.run.prompts}
         identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
-        self.key, known = claim_csv(path, COLUMNS, identity)
-        lines = read_csv(path, COLUMNS)
-        if self.folder.name in set(lines["policy"][lines["key"] != self.key]):
-            raise UserError(
-                f"{path} has another measurement called {self.folder.name}: choose another "
-                "--output-dir or --csv"
-            )
-        self.known = not known.empty
-        if not self.known:
-            claim(self.folder, identity, FILES)
-            write_json(self.folder / "config.json", identity)
+        claim(self.folder, identity, FILES)
+        write_json(self.folder / "config.json", identity)
         blocks = range(int(self.block[-1]) + 1)
         self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
 
-    def measure(self) -> None:
-        """Append the policy's lines to the CSV, if it has none."""
-        if self.known:
-            return
+    def measure(self) -> Path:
+        """Write the result, if the folder has none. Returns the folder."""
+        if (self.folder / RESULT).exists():
+            return self.folder
         results = []
         with Progress("rows", len(self.own), "blocks") as progress:
             for c in range(len(self.own)):
                 path = self.folder / f"measured-{c:02}.pt"
                 results.append(stored(path, self.rows_of_block, c))
                 progress.update()
-        lines = [(self.key, self.folder.name, *line) for line in self.estimates(results)]
-        append_csv(self.path, COLUMNS, lines)
+        lines = pd.DataFrame(self.estimates(results), columns=COLUMNS)
+        write_text(self.folder / RESULT, lines.to_csv(index=False))
         for path in self.folder.glob("direction-*.pt"):
             path.unlink()  # large, and needed no more
+        return self.folder
 
     @cached_property
     def batches(self) -> list[list[Rollout]]:
@@ -254,9 +247,9 @@ class Study:
         cfg, run, found = self.cfg, self.run, []
 
         def sampled(start: int, count: int) -> list[Rollout]:
-            run.cfg = replace(cfg, prompts=cfg.prompts * count)
-            run.state.position = start * cfg.prompts
-            return train.sample(run, 1 + start, Stopwatch())[0]
+            first, number = start * cfg.prompts, count * cfg.prompts
+            chosen = draw_indices(len(run.problems), first, number, cfg.seed)
+            return train.graded_groups(run, chosen, 1 + start, Stopwatch())
 
         for start in range(0, self.size.batches, AT_ONCE):
             count = min(AT_ONCE, self.size.batches - start)
@@ -271,35 +264,35 @@ class Study:
             )
         return found
 
-    def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor, torch.Tensor]:
-        """Batch b: (micro-batches, coefficients [L, N], the rows' Σ ρ|A| in each bin [W, bins])."""
+    def prepared(self, b: int) -> tuple[list[MicroBatch], torch.Tensor]:
+        """Batch b: (micro-batches, coefficients [L, N])."""
         cfg, rollouts = self.cfg, self.batches[b]
         reward = torch.tensor([x.reward for x in rollouts])
-        length = torch.tensor([len(x.tokens) for x in rollouts])
+        responses = [x.response for x in rollouts]
+        length = torch.tensor([len(x.tokens) for x in responses])
         reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
         advantages = group_advantages(reward, cfg.group_size)
-        size, shares = len(rollouts), self.run.policy.shares_prompts
-        (plan,) = plan_mini_batches(rollouts, advantages, size, cfg.micro_batch_tokens, shares)
+        together = shares_prompts(decoder_of(self.policy.lm))
+        limit = cfg.micro_batch_tokens
+        (plan,) = mini_batches(responses, advantages, len(responses), limit, together)
         methods = {name: selected_method(own) for name, own in self.methods.items()}
         passes = {}  # a method's proxy -> (log π_old, entropy, v)
-        for proxy in {method.features for method in methods.values()} - {None}:
-            passes[proxy] = old_log_probabilities(self.run.policy, [plan], proxy)
+        for method in methods.values():
+            if method.features and method.features not in passes:
+                passes[method.features] = pass_at_theta_old(self.policy, [plan], method)
         old_logprob, entropy, _ = next(iter(passes.values()))
-        of_tokens = {"advantages": advantages, "old_logprob": old_logprob, "entropy": entropy}
-        tokens = packed(rollouts, rewards=reward, **of_tokens)
+        seed = step_seed(cfg.seed, b)
+        tokens = packed(responses, reward, advantages, old_logprob, entropy, seed)
         rows = {}
         for name, own in self.methods.items():
             _, _, v = passes.get(methods[name].features, (None, None, None))
-            seeded = replace(own, seed=SEED_STRIDE * cfg.seed + b)  # as in train_step
-            rows[name] = checked_weights(methods[name], tokens, v, seeded)
+            rows[name] = methods[name].checked_weights(tokens, v, own)
         rows |= derived_weights(rows["delta"], tokens.advantage)
         if cfg.data == "toy":
             rows["oracle"] = oracle_weights(rollouts, tokens.advantage)
         self.names = list(rows)
         rows = torch.stack(list(rows.values()))  # [W, N]
-        lines = coefficients(tokens, rows, cfg.group_size, b < self.size.by_p)
-        mass = bins_by_p(tokens.old_logprob, tokens.advantage) * tokens.advantage.abs()  # [bins, N]
-        return plan.micro_batches, lines, rows @ mass.T
+        return plan.micro_batches, coefficients(tokens, rows, cfg.group_size)
 
     @cached_property
     def directions(self) -> list[torch.Tensor]:
@@ -308,8 +301,8 @@ class Study:
         def sums(c: int) -> torch.Tensor:
             total = 0
             for b in self.own[c]:
-                micro_batches, lines, _ = self.prepared(b)
-                total = total + gradients(self.run.policy, micro_batches, lines[:2])
+                micro_batches, lines = self.prepared(b)
+                total = total + gradients(self.policy, micro_batches, lines[:2])
             return total.to(torch.bfloat16 if total.shape[1] > LARGE else torch.float32)
 
         paths = [self.folder / f"direction-{c:02}.pt" for c in range(len(self.own))]
@@ -323,20 +316,16 @@ class Study:
     def rows_of_block(self, c: int) -> dict:
         """Products of the block's lines with each other and with the directions, and sums."""
         index, weight = self.coordinates
-        found = {"gram": [], "with_blocks": [], "by_p": []}
+        found = {"gram": [], "with_blocks": []}
         sums = squares = 0
         for b in self.own[c]:
-            micro_batches, lines, by_p = self.prepared(b)
+            micro_batches, lines = self.prepared(b)
             places = [FIRST + self.names.index(name) for name in BY_SIDE]
-            tried = torch.cat([lines[2:FIRST], *(sides(lines[place]) for place in places)])
-            if b < self.size.by_p:  # dapo's sides are sums of the bins
-                tried[2 * BINS : 2 * BINS + 2] = 0
-            parts, mix = decomposed(lines, tried)
+            parts, mix = decomposed(lines, torch.cat([sides(lines[place]) for place in places]))
             mix = mix.to(this_device())
-            g = gradients(self.run.policy, micro_batches, parts)  # [P, D]
+            g = gradients(self.policy, micro_batches, parts)  # [P, D]
             found["gram"].append(mix @ products(g, [g]) @ mix.T)  # [L, L]
             found["with_blocks"].append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
-            found["by_p"].append(by_p)
             some = (mix @ g[:, index].double()).float()  # [L, S]
             sums = sums + torch.cat([some[:1], some[FIRST:]])  # [1 + W, S]
             squares = squares + some[FIRST:].square()
@@ -345,9 +334,9 @@ class Study:
 
     def estimates(self, results: list[dict]) -> list[tuple]:
         """(row, statistic, values): values[0] is the estimate, then those without each block."""
-        gram, by_p, with_blocks = (
-            torch.cat([each[name] for each in results]) for name in ("gram", "by_p", "with_blocks")
-        )  # [n, L, L], [n, W, bins], [n, L, C, 2]
+        gram, with_blocks = (
+            torch.cat([each[name] for each in results]) for name in ("gram", "with_blocks")
+        )  # [n, L, L], [n, L, C, 2]
         sums, squares = (
             torch.stack([each[name].to(this_device()) for each in results])
             for name in ("sums", "squares")
@@ -361,18 +350,11 @@ class Study:
             found[name] = estimators.step_gains(of_rows, own, norm, block)
         found["noise"], found["bias"] = estimators.noise_and_bias(sums, weight, norm, block)
         found["adam"], groups = estimators.adam_gains(sums, squares, weight, block)
-        if len(weight) < self.run.policy.lm.num_parameters():
+        if len(weight) < self.policy.lm.num_parameters():
             found["adam by coordinates"] = groups
-        if self.with_bins:
-            some, bins, C = block < self.with_bins, slice(2, FIRST), self.with_bins
-            own = with_blocks[some, bins, :C, 0], gram[some, 0, bins], gram[some, bins, bins]
-            mass = by_p[some].double().sum(dim=0)  # [W, bins]
-            rules = mass / mass[0]  # mean ρ in each bin; dapo's is 1
-            found["gain by p"], best = estimators.gains_by_p(*own, block[some], rules)
-            found["weights by p"] = torch.cat([rules, best[None]]).T
         lines = [("", name, f"{value:.6g}") for name, value in self.facts(len(weight)).items()]
         for statistic, values in found.items():
-            for row, own in zip([*results[0]["names"], "best rule"], values.T, strict=False):
+            for row, own in zip(results[0]["names"], values.T, strict=True):
                 lines.append((row, statistic, " ".join(f"{x:.6g}" for x in own.tolist())))
         return lines
 
@@ -386,7 +368,7 @@ class Study:
             "responses in each": rewards.shape[1],
             "mean reward": rewards.mean(),
             "of groups have both rewards": mixed,
-            "parameters": self.run.policy.lm.num_parameters(),
+            "parameters": self.policy.lm.num_parameters(),
             "coordinates for Adam": coordinates,
         }
 
@@ -394,11 +376,11 @@ class Study:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def print_tables(lines: pd.DataFrame) -> None:
+def print_tables(policy: str, lines: pd.DataFrame) -> None:
     """Print one policy's tables."""
     is_fact = lines["row"].isna()
     facts = zip(lines["values"][is_fact], lines["statistic"][is_fact], strict=True)
-    print(f"**{lines['policy'].iloc[0]}**: {', '.join(map(' '.join, facts))}\n")
+    print(f"**{policy}**: {', '.join(map(' '.join, facts))}\n")
     values = values_of(lines)
     base = values["gain"]["dapo"]
     if base[0] < SEEN * jackknife_error(base):  # per cent of a number that may be 0
@@ -422,18 +404,11 @@ def print_tables(lines: pd.DataFrame) -> None:
     corrected = [f"{row} {p:.2g}" for row, p in holm(tests).items()]
     print(f"p with Adam, Holm over {len(tests)}: {', '.join(corrected)}\n")
 
-    cells = []
-    for row, weights in values.get("weights by p", {}).items():
-        cells.append([row, compared(values, "gain by p", row), *(f"{w:.2f}" for w in weights)])
-    if cells:
-        bins = [f"{side} {k}" for side in ("A > 0:", "A < 0:") for k in range(1, BINS + 1)]
-        print_table(["by p, unsure to sure", "gain above dapo, %", *bins], cells)
-
 
 def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
     """Statistic -> row -> values, of one policy's lines."""
     values = {}
-    for _, _, row, statistic, text in lines[~lines["row"].isna()].itertuples(index=False):
+    for row, statistic, text in lines[~lines["row"].isna()].itertuples(index=False):
         numbers = torch.tensor([float(x) for x in text.split()], dtype=torch.float64)
         values.setdefault(statistic, {})[row] = numbers
     return values

@@ -7,16 +7,16 @@ A step has three phases. Each holds the float32 weights and Adam's two moments, 
     rollout     the gathered weights; the caches of the responses in flight, and what drawing their
                 tokens takes, in the share of the free memory that infra/sampler.py allows
     old log p   the root and two layers, gathered; half of a layer's activations; the LM head in
-                float32; three blocks of logits (policy.py); and the rows for DelTA, until a quarter
-                of the GPU is free (infra/rows.py)
+                float32; three blocks of logits; and the rows for DelTA, until a quarter of the GPU
+                is free (infra/rows.py)
     update      float32 gradients, sharded; the root and two layers, gathered; and the largest of a
                 layer's backward pass, that of the LM head, and the root's gradients at the end
 
 The root is FSDP's unit of all parameters outside the layers: embedding, norm and LM head. It stays
 gathered in a pass. The computation is in bfloat16, or in float32 with --dtype float32.
 
-The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors; tests/benchmarks/test_plan.py
-checks the update against one. They count recurrent layers as attention.
+The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors, which the update is within
+10 % of (commit d9add26, tests/benchmarks/test_plan.py). They count recurrent layers as attention.
 """
 
 import copy
@@ -31,6 +31,8 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 from config import Config, parse_config
 from infra.errors import UserError
 from infra.flags import Parser, flag, spelled
+from infra.head import BLOCK_SHARE
+from infra.loading import decoder_layers, decoder_of
 from infra.model_files import read_configs
 from infra.problems import refuse_length
 from infra.rows import SPARED
@@ -39,12 +41,10 @@ from infra.sampler import (
     DRAW_BYTES,
     SHARE_OF_FREE_MEMORY,
     TOP_P_DRAW_BYTES,
+    cache_size,
     empty_cache,
-    part_of,
     takes_cache,
 )
-from loading import decoder_layers
-from policy import BLOCK_SHARE, decoder_of
 from toy.by_name import model_folder
 
 GB = 1e9
@@ -98,7 +98,7 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     cache = empty_cache(config)
     with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
-    of_layers = [part_of(layer, 0, 1) for layer in cache.layers]  # for one response, one column
+    column, states = cache_size(cache, torch.Tensor.numel)
     layers = [sum(p.numel() for p in layer.parameters()) for layer in decoder_layers(lm)]
     attention, mlp = [], []  # of each layer: in Gemma 4 they differ
     for each in config.per_layer_config:
@@ -112,8 +112,8 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
         layers=len(layers),  # L
         hidden=config.hidden_size,  # H
         attention=max(attention),  # q
-        cached=sum(x.numel() for layer in of_layers for x in layer.columns),  # of one token
-        states=sum(x.numel() for layer in of_layers for x in layer.states.values()),
+        cached=column,  # of one token
+        states=states,
         mlp=max(mlp),  # I
         vocabulary=config.vocab_size,  # V
     )

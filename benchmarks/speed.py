@@ -4,9 +4,8 @@
     python -m benchmarks speed --model FOLDER --data FILE --grow
 
 The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
-with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer and the sampling
-of `--engine vllm`. The second times train.py for more and for longer responses. All other flags are
-train.py's.
+with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer. The second times
+train.py for more and for longer responses. All other flags are train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -35,13 +34,13 @@ import train
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import Stop, UserError, one_line_endings
+from infra.head import block_size
+from infra.loading import decoder_layers
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets
 from infra.progress import Stopwatch, total_seconds
 from infra.ranks import computation_dtype, this_device
 from infra.sampler import left_padded
-from loading import decoder_layers
-from policy import logit_block
 from toy.by_name import model_folder
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
@@ -72,7 +71,7 @@ def speed(args) -> None:
     if own.peers:
         if not Path(own.peers).exists():
             raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
-        parts += [("TRL", own.peers, ""), ("vLLM", own.peers, "--engine vllm")]
+        parts.append(("TRL", own.peers, ""))
     if own.grow:
         sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
         parts = [("train.py", here, size) for size in sizes]
@@ -144,8 +143,8 @@ def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
     """(stage, shapes of weights, rows at a time, tokens) of the products with the model's weights.
 
     Rows are the responses in flight, the tokens of a micro-batch, or for the head in a pass a block
-    of logits. A prompt counts once for its group in a pass (infra/prompts.py); its products while
-    sampling are left out.
+    of logits. A prompt counts once for its group in a pass; its products while sampling are left
+    out.
     """
     body = [tuple(weight.shape) for weight in decoder_layers(lm).parameters() if weight.ndim == 2]
     head = tuple(lm.get_output_embeddings().weight.shape)
@@ -156,7 +155,7 @@ def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
     return [
         ("sampling", [*body, head], min(responses, cfg.in_flight), new),
         ("old_logprob", body, rows, tokens),
-        ("old_logprob", [head], min(rows, logit_block(this_device()) // head[0]), new),
+        ("old_logprob", [head], min(rows, block_size(this_device(), head[0])), new),
     ]
 
 
@@ -197,7 +196,7 @@ def of_second_step(cfg: Config, step: Callable[[int], dict]) -> dict:
 
 
 def of_train(cfg: Config) -> dict:
-    """Steps of train.py; with --engine vllm only their rollouts, with the transfer of weights."""
+    """Steps of train.py."""
     run = train.prepare(cfg)
     run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
 
@@ -205,9 +204,7 @@ def of_train(cfg: Config) -> dict:
         run.cfg = replace(run.cfg, max_new_tokens=length)
         run.state.step += 1
         watch = Stopwatch()
-        rollouts, run.state.position = train.sample(run, run.state.step, watch)
-        if run.cfg.engine == "vllm":
-            return {"sampling": watch.stages["seconds_sampling"]}
+        rollouts = train.sample(run, run.state.step, watch)
         parts = run.policy, run.optimizer, run.method, rollouts, run.cfg, run.state.step
         metrics, _, _ = train.train_step(*parts)
         seconds = watch.seconds() | metrics
@@ -272,8 +269,7 @@ def of_trl(cfg: Config) -> dict:
     return of_second_step(cfg, step)
 
 
-PARTS = {"products": of_products, "train.py": of_train, "vLLM": of_train}
-PARTS |= {"generate": of_generate, "TRL": of_trl}
+PARTS = {"products": of_products, "train.py": of_train, "generate": of_generate, "TRL": of_trl}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -1,7 +1,6 @@
 """Training runs of several rows, rates and seeds: each row at its own best rate, beside dapo.
 
-    python -m benchmarks training                        # results/training.csv
-    python -m benchmarks training --csv own.csv RUN ...  # adds finished runs to a CSV first
+    python -m benchmarks training RUN ...  # finished ones; without, results/training.csv
 
 RUN is an --output-dir of train.py; one row must be dapo. A run's outcome is its mean training
 reward over all steps. A row's rate is the best on the other seeds, so no run chooses its own.
@@ -14,30 +13,27 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.statistics import half_width, holm, two_sided_p
-from benchmarks.tables import append_csv, print_table, read_csv
+from benchmarks.tables import print_table
 from config import Config
 from infra.errors import UserError
 from infra.folder import hash_of, read_json, read_lines
 
-COLUMNS = ("flags", "row", "rate", "seed", "accuracy", "rewards")
 OF_A_ROW = {"proxy": "row", "delta_variant": "full", "K": 1, "select": "none"}  # DelTA's own values
 
 
 def training(args) -> None:
-    """Add the runs in args.flags to the CSV, and print its tables. Raises UserError."""
-    path = Path(args.csv)
-    new = pd.DataFrame([line_of(Path(run)) for run in args.flags], columns=COLUMNS)
-    runs = pd.concat([x for x in (read_csv(path, COLUMNS), new) if len(x)] or [new])
+    """Print the tables of the runs in args.flags. Raises UserError."""
+    runs = pd.DataFrame([line_of(Path(run)) for run in args.flags])
+    if runs.empty:
+        runs = pd.read_csv("results/training.csv")
     if runs.duplicated(["flags", "row", "rate", "seed"]).any():
-        raise UserError(f"{path} has one of these runs already: name each run once")
-    if len(new):
-        append_csv(path, COLUMNS, new.to_dict("records"))
+        raise UserError("two of these runs have one row, rate and seed: name each run once")
     for _, comparable in runs.groupby("flags", sort=False):
         print_tables(comparable)
 
 
 def line_of(run: Path) -> dict:
-    """A finished run's line of the CSV. Raises UserError.
+    """What the tables need of a finished run. Raises UserError.
 
     flags: a hash of all that does not name a row, a rate or a seed, and of the model and the data.
     """

@@ -19,10 +19,6 @@ class Stop(Exception):
     """Stop(message, exit code) ends the run. No written file is lost."""
 
 
-class Interrupted(Exception):
-    """Raised at a safe point after a signal to stop. An unfinished step is abandoned."""
-
-
 def first_line(error: Exception) -> str:
     """The first line of a library's error; the error's class if it has no text."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -24,17 +24,16 @@ def flag(
     high: float = math.inf,
     method: str | None = None,
     free: bool = False,
-    renamed: dict[str, str] | None = None,
 ):
     """A dataclass field that is also a command-line flag.
 
     low, high: the smallest and the largest allowed value. above: an exclusive lower limit.
     method: the method that uses the flag, while other methods refuse it; None: all use it.
-    free: whether the flag may change when a run resumes. renamed: old values and their new names.
+    free: whether the flag may change when a run resumes.
     """
     limits = {"low": low, "above": above, "high": high}
     more = {"help": help, "choices": choices, "method": method, "free": free}
-    return field(default=default, metadata=limits | more | {"renamed": renamed or {}})
+    return field(default=default, metadata=limits | more)
 
 
 def spelled(name: str) -> str:
@@ -44,8 +43,6 @@ def spelled(name: str) -> str:
 
 def value_of(option: Field, text: str):
     """The value of a flag, from its text. Raises ArgumentTypeError if it is not allowed."""
-    if text in option.metadata["renamed"]:
-        raise ArgumentTypeError(f"{text} is now called {option.metadata['renamed'][text]}")
     if option.type is str:
         return text
     try:

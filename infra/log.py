@@ -4,12 +4,11 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError, printable
+from infra.errors import printable
 from infra.folder import append_line, read_json, read_lines
 
 GROUPS = 4  # groups per step whose responses are saved
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
-REFUSED_MISMATCH = 0.3  # nats; with vLLM only, which may run a model differently
 
 # The metrics in the line of a step
 SHOWN = [
@@ -39,23 +38,9 @@ def introduce(run) -> None:
         print(f"a prompt: {prompt!r}; a response ends with {ends}", flush=True)
 
 
-def refuse_mismatch(cfg, tokens) -> None:
-    """Raise UserError, on all ranks, if vLLM samples from another distribution than the policy.
-
-    tokens: the rollout batch, a batch.TokenBatch.
-    """
-    mismatch = float((tokens.old_logprob - tokens.sampler_logprob).abs().mean())
-    if cfg.engine == "vllm" and not mismatch <= REFUSED_MISMATCH:  # NaN too
-        raise UserError(
-            f"--engine vllm: log-probabilities differ by {mismatch:.2g} nats from the policy's: "
-            "vLLM runs this model differently: drop the flag, and choose another --output-dir"
-        )
-
-
 def log(run, metrics: dict) -> None:
     """Append a line to metrics.jsonl, send it to the tracker and print a summary."""
     step = metrics["step"]
-    run.logged = step
     if run.rank > 0:
         return
     append_line(run.folder / "metrics.jsonl", metrics)
@@ -96,14 +81,14 @@ def print_summary(run) -> None:
 def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
     """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
 
-    rollouts: B batch.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
-    can match were counted before step 1 (grading.refuse_unmatchable).
+    rollouts: B train.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
+    can match were counted before step 1 (infra/grading.py).
     """
     if run.rank > 0:
         return
     lines = read_lines(run.folder / "metrics.jsonl")
     earlier = [line["reward"] for line in lines if "reward" in line]  # not in step 0
-    rewards = {*earlier, *(response.reward for response in rollouts)}
+    rewards = {*earlier, *(rollout.reward for rollout in rollouts)}
     if len(rewards) > 1:
         return
 
@@ -135,7 +120,7 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
     count = len(rollouts) // G
     for g in range(0, count, max(1, count // GROUPS))[:GROUPS]:  # evenly spread
         group = rollouts[g * G : (g + 1) * G]
-        rewards = [response.reward for response in group]
+        rewards = [rollout.reward for rollout in group]
         differing = [j for j in range(G) if rewards[j] != rewards[0]]
         for j in (0, differing[0] if differing else 1):
             span = tokens.span(g * G + j)  # the response's tokens
@@ -145,10 +130,10 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
                 "group": g,
                 "group_rewards": rewards,
                 "reward": rewards[j],
-                "truncated": group[j].truncated,
+                "truncated": group[j].response.truncated,
                 "advantage": round(float(tokens.advantage[span.start]), 4),
-                "response": group[j].text,
-                "tokens": [run.tokenizer.decode([token]) for token in group[j].tokens],
+                "response": group[j].response.text,
+                "tokens": [run.tokenizer.decode([token]) for token in group[j].response.tokens],
                 "lambda": weight[span].double().round(decimals=4).tolist(),
                 "logprob": tokens.old_logprob[span].double().round(decimals=3).tolist(),
                 "entropy": tokens.entropy[span].double().round(decimals=3).tolist(),

@@ -13,6 +13,7 @@ from functools import partial
 from answers.extraction import boxed_answer, boxes
 from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.errors import UserError, first_line, one_line
+from infra.grading import refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tables import OPTIONS, SOURCES, Source, cell_text, read_table
 from programs import ProgramsError
@@ -29,7 +30,6 @@ def load_problems(
     name: str,
     problem_column: str = "problem",
     answer_column: str = "answer",
-    toy_k: int = 5,
     seed: int = 0,
     flag: str = "--data",
 ) -> list[dict]:
@@ -41,7 +41,7 @@ def load_problems(
     that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
-        return problem_set(name, toy_k, seed)
+        return problem_set(name, seed)
 
     own = Source(name, problem_column, answer_column)  # of a local file, only the columns matter
     source = SOURCES.get(name, own)
@@ -70,10 +70,12 @@ def load_problems(
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
     """(training problems, held-out problems) of a config.Config. Raises UserError."""
-    columns = (cfg.problem_column, cfg.answer_column, cfg.toy_k, cfg.seed)
+    columns = (cfg.problem_column, cfg.answer_column, cfg.seed)
     problems = load_problems(cfg.data, *columns)
     held_out = load_problems(cfg.eval_data, *columns, "--eval-data") if cfg.eval_data else []
     held_out = held_out[: cfg.eval_limit or None]
+    refuse_unmatchable(problems, f"--data {cfg.data}")  # golds; prints how many
+    refuse_unmatchable(held_out, f"--eval-data {cfg.eval_data}")
     on_first_rank(prepare_sandbox, problems + held_out)
     seen = {problem["problem"] for problem in problems}
     shared = sum(problem["problem"] in seen for problem in held_out)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from tqdm import tqdm
 
@@ -18,6 +19,14 @@ class Progress(tqdm):
         pause = 1 if sys.stderr.isatty() else 60  # seconds before the first output, and between
         shown = {"unit": f" {unit}", "leave": False, "delay": pause, "mininterval": pause}
         super().__init__(desc=stage, total=total, disable=not is_first_rank(), **shown)
+
+
+def with_bar(stage: str, micro_batches: list) -> Iterator:
+    """The micro-batches, with a bar of the tokens that are done."""
+    with Progress(stage, sum(len(micro.token_index) for micro in micro_batches)) as bar:
+        for micro in micro_batches:
+            yield micro
+            bar.update(len(micro.token_index))
 
 
 class Stopwatch:

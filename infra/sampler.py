@@ -1,11 +1,10 @@
-"""The responses in flight: which of them are sampled together, and their caches.
+"""The responses in flight: which of them are sampled together, and their cache.
 
 Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a
-recording of a token's kernels (infra/captured.py). Between two chunks each response holds its own
-cache: the keys and values of attention, with a column for each token, and the states of recurrent
-layers, whose size is fixed. For a chunk the caches are copied into one, padded on the left. The
-last token of a sequence is not in its cache: it runs to give the next one. Sliding-window layers
-also keep all columns; transformers' mask hides the old ones.
+recording of a token's kernels (infra/cuda_graph.py). A batch of responses has one cache of
+transformers', padded on the left. After a chunk, finished responses leave the batch and its cache.
+Waiting ones enter with a new batch, whose sequences run once more. The last token of a sequence is
+not in the cache: it runs to give the next one.
 
 Shapes: R responses in flight, L columns in the longest sequence.
 """
@@ -14,28 +13,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import NamedTuple
+from operator import attrgetter
 
 import numpy as np
 import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
-from transformers.cache_utils import LinearAttentionAndFullAttentionLayer, LinearAttentionLayer
+from transformers.cache_utils import LinearAttentionLayer
 
-from infra.balance import Block, balanced_groups
-from infra.captured import can_capture, captured_tokens
+from infra.cuda_graph import ChunkDraws, can_capture, captured_tokens
 
-CHUNK = 64  # tokens sampled before waiting responses replace finished ones
-PREFILL_TOKENS = 2**14  # limit per `prefill` pass, including padding; a longer sequence runs alone
-SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for caches and draws; the rest is for prefill
+CHUNK = 64  # tokens sampled before finished responses leave
+PREFILL_TOKENS = 2**14  # limit per pass of `prefilled`, including padding
+SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for the cache and draws; the rest is for `prefilled`
 DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
-
-
-class LayerCache(NamedTuple):
-    """What one layer holds of one response; either may be empty."""
-
-    columns: list[torch.Tensor]  # keys and values of attention, [heads, tokens - 1, size] each
-    states: dict[tuple[str, int], torch.Tensor]  # of recurrence, by kind and number
 
 
 @dataclass(eq=False)  # compared by identity
@@ -45,7 +36,6 @@ class Running:
     prompt: list[int]  # token ids
     generator: np.random.Generator  # one uniform draw per new token
     logprobs: list[torch.Tensor] = field(default_factory=list)  # log p of the new tokens, by chunk
-    cache: list[LayerCache] | None = None  # of each layer
     finished: bool = False
 
     def __post_init__(self):
@@ -68,8 +58,6 @@ class Running:
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
         self.finished = int(self.tokens[-1]) in ends or self.count_new == limit
-        if self.finished:
-            self.cache = None
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(new tokens, int32; their log p, float32)."""
@@ -80,28 +68,17 @@ class Running:
 # ---- who is in flight ----------------------------------------------------------------------------
 
 
-def schedule(
-    running: list[Running], waiting: list[Running], limit: int, capacity: float
-) -> tuple[list[Running], list[Running]]:
-    """(the responses of the next chunk: those in flight, then waiting ones; those left waiting).
+def room(responses: list[Running], limit: int, capacity: float) -> int:
+    """How many of the first responses can be sampled together for a chunk; at least one.
 
-    If they outgrow the capacity, the longest wait, and return when there is nothing shorter, so
-    long responses are sampled together at the end. limit: on the responses. capacity: limit on the
-    columns of their caches together, with padding; a single response may exceed it.
+    limit: on the responses. capacity: on the columns of their cache, with padding.
     """
-
-    def fit(responses: list[Running]) -> bool:
-        columns = max(map(len, responses)) + CHUNK
-        return len(responses) == 1 or len(responses) <= min(limit, capacity / columns)
-
-    chosen, left = sorted(running, key=len), list(waiting)
-    while chosen and not fit(chosen):
-        chosen[-1].cache = None  # computed again when it returns
-        left.append(chosen.pop())
-    left.sort(key=lambda response: response.count_new)  # stable: new ones come first, in order
-    while left and fit([*chosen, left[0]]):
-        chosen.append(left.pop(0))
-    return chosen, left
+    columns = 0
+    for count, response in enumerate(responses):
+        columns = max(columns, len(response) + CHUNK)
+        if count + 1 > min(limit, capacity / columns):
+            return max(1, count)
+    return len(responses)
 
 
 def cache_capacity(lm, limit: int, top_p: float) -> float:
@@ -111,10 +88,7 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
     """
     if lm.device.type == "cpu" or not takes_cache(lm):
         return math.inf
-    # Measured, as architectures differ: the cache of two tokens has one column.
-    (cache,) = prefill(lm, [torch.zeros(2, dtype=torch.long)])
-    column = sum(x.nbytes for layer in cache for x in layer.columns)
-    states = sum(x.nbytes for layer in cache for x in layer.states.values())
+    column, states = cache_size(Batch(lm, [torch.zeros(3, dtype=torch.long)]).cache)
     torch.cuda.empty_cache()  # torch's cached blocks count as free
     free, _ = torch.cuda.mem_get_info(lm.device)
     draw = (DRAW_BYTES if top_p == 1 else TOP_P_DRAW_BYTES) * limit * lm.config.vocab_size
@@ -122,119 +96,60 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
     return max(0.0, left) / column
 
 
-# ---- their caches ------------------------------------------------------------------------------
+def cache_size(cache: DynamicCache, size: Callable = attrgetter("nbytes")) -> tuple[int, int]:
+    """What one response holds: (bytes per column, bytes in the states of recurrent layers).
+
+    Measured, as architectures differ. cache: of one response. size: of a tensor.
+    """
+    column = states = 0
+    for layer in cache.layers:
+        if getattr(layer, "keys", None) is not None:
+            column += (size(layer.keys) + size(layer.values)) // layer.keys.shape[2]
+        for kind in ("conv_states", "recurrent_states"):
+            states += sum(size(x) for x in getattr(layer, kind, {}).values() if x is not None)
+    return column, states
 
 
-class CacheLayer(LinearAttentionAndFullAttentionLayer):
-    """A cache layer of R responses with spare columns; its parent copies everything per token."""
-
-    def __init__(self, keys: list, values: list, spare: int, number_of_states: int = 0):
-        super().__init__(number_of_states)
-        self.is_initialized = True
-        columns = max(2, *(x.shape[1] for x in keys))  # those of left_padded, without the last
-        self.storage = [right_aligned(x, columns, spare) for x in (keys, values)]
-        self.keys, self.values = (x[:, :, :columns] for x in self.storage)
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, *_, **__) -> tuple:
-        """Append the new columns [R, heads, new, size]. Returns all keys and values so far."""
-        old = self.keys.shape[2]
-        total = old + keys.shape[2]
-        for storage, new in zip(self.storage, (keys, values), strict=True):
-            storage[:, :, old:total] = new
-        self.keys, self.values = (x[:, :, :total] for x in self.storage)
-        return self.keys, self.values
+# ---- a batch -------------------------------------------------------------------------------------
 
 
-def right_aligned(parts: list[torch.Tensor], columns: int, spare: int) -> torch.Tensor:
-    """R tensors [heads, any, size], padded on the left to `columns`, and spare columns."""
-    heads, _, size = parts[0].shape
-    storage = parts[0].new_zeros(len(parts), heads, columns + spare, size)
-    for row, part in zip(storage, parts, strict=True):
-        row[:, columns - part.shape[1] : columns] = part
-    return storage
+class Batch:
+    """R responses that are sampled together: their ids and mask [R, L], and their cache."""
 
+    def __init__(self, lm, sequences: list[torch.Tensor]):
+        """The sequences are padded on the left; their cache is computed."""
+        self.lm = lm
+        self.ids, self.mask = left_padded(sequences, lm.device)
+        self.cache = prefilled(lm, self.ids, self.mask) if takes_cache(lm) else None
 
-def joined(caches: list[list[LayerCache]], spare: int) -> DynamicCache:
-    """One cache for R responses, from what `caches` hold of each layer; they hold nothing then."""
-    joint = DynamicCache()
-    joint.layers = []
-    for i in range(len(caches[0])):
-        parts = [cache[i] for cache in caches]  # R, of one layer
-        joint.layers.append(joined_layer(parts, spare))
-        for cache in caches:
-            cache[i] = None  # so memory holds one layer twice, not all
-    return joint
+    def next_tokens(
+        self, draw: Callable, u: torch.Tensor, ends: list[int] | None = None, record: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(up to T next tokens of each response [R, new], their log p), on the host.
 
+        draw: as rollout.draw: (logits [m, V], u [m, 1]) -> (tokens [m, 1], log p [m, 1]). u [R, T]:
+        its numbers. ends: tokens that may end a response early; what follows one has no meaning.
+        None: none does. record: whether a GPU may record the kernels of a token and replay them:
+        then `draw` reads no value on the host. Raises FloatingPointError for a NaN or +inf logit.
+        """
+        draws = ChunkDraws(draw, u.to(self.lm.device))
+        if record and self.cache is not None and can_capture(self.lm):
+            new = captured_tokens(self.lm, self.ids, self.mask, self.cache, draws)
+        else:
+            inputs = {"attention_mask": self.mask, "past_key_values": self.cache}
+            new = generated_tokens(self.lm, self.ids, inputs, draws, ends)
+        if not draws.finite:
+            raise FloatingPointError("the model's logits are not finite")
+        self.ids = torch.cat([self.ids, new], dim=1)
+        self.mask = torch.nn.functional.pad(self.mask, (0, new.shape[1]), value=1)
+        return new.cpu(), draws.logprob.cpu()
 
-def joined_layer(parts: list[LayerCache], spare: int) -> LinearAttentionLayer | CacheLayer:
-    """A layer of a cache for the R responses of which it holds `parts`."""
-    names = list(parts[0].states)  # (kind, number), the same for all responses
-    number_of_states = max((number + 1 for _, number in names), default=0)
-    if parts[0].columns:
-        keys = [part.columns[0] for part in parts]
-        values = [part.columns[1] for part in parts]
-        layer = CacheLayer(keys, values, spare, number_of_states)
-    else:
-        layer = LinearAttentionLayer(number_of_states)
-    for kind, number in names:
-        stacked = torch.stack([part.states[kind, number] for part in parts])
-        update = layer.update_conv_state if kind == "conv_state" else layer.update_recurrent_state
-        update(stacked, number)
-    return layer
-
-
-def split(cache: DynamicCache, lengths: list[int]) -> list[list[LayerCache]]:
-    """What each layer holds of each sequence: its last `length` - 1 columns, and its states."""
-    return [[part_of(layer, i, n - 1) for layer in cache.layers] for i, n in enumerate(lengths)]
-
-
-def part_of(layer, i: int, count: int) -> LayerCache:
-    """The last `count` columns of sequence i in a cache layer, and its states."""
-    columns = []
-    if getattr(layer, "keys", None) is not None:
-        columns = [x[i, :, x.shape[2] - count :] for x in (layer.keys, layer.values)]
-    states = {}
-    for kind in ("conv_state", "recurrent_state"):
-        for number, state in getattr(layer, f"{kind}s", {}).items():
-            if state is not None:
-                states[kind, number] = state[i]
-    return LayerCache(columns, states)
-
-
-def empty_cache(config) -> DynamicCache:
-    """A cache in which sliding windows will keep all columns. Raises ValueError."""
-    cache = DynamicCache(config=config)
-    for i, layer in enumerate(cache.layers):
-        # Layers that a model defines, and those with an index, hold more than `part_of` copies.
-        is_known = type(layer).__module__ == DynamicCache.__module__
-        if not is_known or hasattr(layer, "update_indexer"):
-            raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
-        layer.sliding_window = 2**40  # longer than any sequence
-    return cache
-
-
-@torch.no_grad()
-def prefill(lm, sequences: list[torch.Tensor]) -> list[list]:
-    """The cache of each sequence, for all but its last token; identical ones run only once."""
-    distinct = {tuple(sequence.tolist()): sequence for sequence in sequences}
-    names = list(distinct)  # tuples of token ids
-    caches = {}
-    blocks = [Block([i], len(name)) for i, name in enumerate(names)]
-    for group in balanced_groups(blocks, PREFILL_TOKENS):
-        keys = [names[i] for i in group]
-        ids, mask = left_padded([distinct[key] for key in keys], lm.device)
-        inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
-        if "position_ids" in signature(type(lm.base_model).forward).parameters:
-            # Models without this argument derive positions from the mask.
-            inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, :-1]
-        cache = empty_cache(lm.config)
-        lm.base_model(**inputs, past_key_values=cache, use_cache=True)
-        caches |= zip(keys, split(cache, [len(key) for key in keys]), strict=True)
-    # A list for each sequence, since `joined` overwrites it.
-    return [list(caches[tuple(sequence.tolist())]) for sequence in sequences]
-
-
-# ---- the call to `generate` ----------------------------------------------------------------------
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these responses only."""
+        index = torch.tensor(rows, dtype=torch.long, device=self.ids.device)
+        self.ids, self.mask = self.ids[index], self.mask[index]
+        if self.cache is not None:
+            self.cache.reorder_cache(index)
 
 
 def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -251,56 +166,56 @@ def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, to
     return ids.to(device), mask.to(device)
 
 
-def next_tokens(
-    lm,
-    responses: list[Running],
-    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    count: int,
-    ends: list[int] | None = None,
-    record: bool = False,
-) -> torch.Tensor:
-    """Up to `count` next tokens of each response, after any caches are computed: [R, new], host.
+@torch.no_grad()
+def prefilled(lm, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
+    """The cache of all but the last tokens. Equal sequences, as a group's prompts, run once."""
+    distinct, row = torch.stack([ids, mask]).unique(dim=1, return_inverse=True)
+    ids, mask = distinct  # [u, L]
+    position = (mask.cumsum(dim=1) - 1).clamp_min(0)
+    takes_position = "position_ids" in signature(type(lm.base_model).forward).parameters
+    cache = empty_cache(lm.config)
+    width, last = max(1, PREFILL_TOKENS // len(ids)), ids.shape[1] - 1
+    if any(isinstance(layer, LinearAttentionLayer) for layer in cache.layers):
+        width = last  # a later pass would let padding enter their states
+    for start in range(0, last, width):
+        end = min(start + width, last)
+        inputs = {"input_ids": ids[:, start:end], "attention_mask": mask[:, :end]}
+        if takes_position:  # other models derive positions from the mask
+            inputs["position_ids"] = position[:, start:end]
+        lm.base_model(**inputs, past_key_values=cache, use_cache=True)
+    cache.reorder_cache(row)
+    return cache
 
-    choose: (ids, logits [R, V]) -> logits [R, V]; the highest wins. It is called for every token.
-    ends: tokens that may end a response early; what follows one has no meaning. None: none does.
-    record: whether a GPU may record a token's kernels, those of `choose` too, and replay them: then
-    `choose` ignores ids, reads no value on the host and writes its own tensors in place.
-    """
-    ids, mask = left_padded([response.tokens for response in responses], lm.device)
-    if not takes_cache(lm):
-        return generated_tokens(lm, ids, {"attention_mask": mask}, choose, count, ends).cpu()
-    arrived = [response for response in responses if response.cache is None]
-    for response, cache in zip(arrived, prefill(lm, [r.tokens for r in arrived]), strict=True):
-        response.cache = cache
-    cache = joined([response.cache for response in responses], spare=count)
-    if record and can_capture(lm):
-        new = captured_tokens(lm, ids, mask, cache, choose, count).cpu()
-    else:
-        inputs = {"attention_mask": mask, "past_key_values": cache}
-        new = generated_tokens(lm, ids, inputs, choose, count, ends).cpu()
-    lengths = [len(response) + new.shape[1] for response in responses]
-    for response, own in zip(responses, split(cache, lengths), strict=True):
-        response.cache = own
-    return new
+
+def empty_cache(config) -> DynamicCache:
+    """A cache in which sliding windows keep all columns, for a recording. Raises ValueError."""
+    cache = DynamicCache(config=config)
+    for i, layer in enumerate(cache.layers):
+        if hasattr(layer, "update_indexer"):  # sampled exactly; training it is not tested
+            raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
+        layer.sliding_window = 2**40  # longer than any sequence
+    return cache
 
 
 def generated_tokens(
-    lm, ids: torch.Tensor, inputs: dict, choose: Callable, count: int, ends: list[int] | None
+    lm, ids: torch.Tensor, inputs: dict, draws: ChunkDraws, ends: list[int] | None
 ) -> torch.Tensor:
-    """The same by `generate`, which stops when all responses have ended: [R, new].
+    """`Batch.next_tokens` by `generate`, which stops when all responses have ended: [R, new].
 
     The model's own generation config is not used, because its penalties would change the logits.
     """
-    padding = ends[0] if ends else 0
     settings = GenerationConfig(
-        do_sample=False, max_new_tokens=count, eos_token_id=ends, pad_token_id=padding
+        do_sample=False,
+        max_new_tokens=draws.count,
+        eos_token_id=ends,
+        pad_token_id=ends[0] if ends else 0,
     )
     published, lm.generation_config = lm.generation_config, GenerationConfig()
     try:
         out = lm.generate(
             ids,
             **inputs,
-            logits_processor=LogitsProcessorList([choose]),
+            logits_processor=LogitsProcessorList([draws]),
             generation_config=settings,
         )
     finally:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FORKING = ["test_evaluate.py", "test_plan.py", "test_run.py", "test_ranks.py", "test_notebooks.py"]
+FORKING = ["test_evaluate.py", "test_run.py", "test_ranks.py", "test_notebooks.py"]
 
 
 def pytest_configure(config):

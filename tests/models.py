@@ -27,8 +27,8 @@ from transformers import (
 import toy
 from infra import sampler
 from infra.ranks import start_ranks
-from loading import load_policy
 from rollout import Sampling, rollout
+from train import load_policy
 
 VOCABULARY = 40  # more than the tokenizer's 30
 

@@ -4,9 +4,8 @@ import math
 
 import torch
 
-from batch import TokenBatch
 from config import parse_config, selected_method
-from policy import TokenOutputs
+from methods import TokenBatch, TokenOutputs
 
 
 def two_sides(N=61, H=5, seed=0, dtype=torch.float32):

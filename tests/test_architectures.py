@@ -24,12 +24,12 @@ from models import (
 )
 from torch.nn.utils.rnn import pad_sequence
 
-import policy as policy_module
-from infra import captured, packed
+from infra import cuda_graph, onednn
+from infra import head as head_module
 from infra.errors import UserError
+from infra.head import scaled_head
 from infra.ranks import full_tensor, start_ranks, this_device
-from loading import load_policy
-from policy import Policy, scaled_head
+from train import Policy, load_policy
 
 TEMPERATURE = 0.7
 PROMPTS = [random_ids(5), random_ids(11, seed=1)]
@@ -45,7 +45,7 @@ DISTINCT = [name for name in EXACT if name not in ALIKE.split()]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * VOCABULARY)
+    monkeypatch.setattr(head_module, "LOGIT_BLOCK", 20 * VOCABULARY)
     monkeypatch.setattr(packed, "SMALL", 0)  # as in a real model's layers
 
 

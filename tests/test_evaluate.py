@@ -16,8 +16,8 @@ import evaluate
 import toy
 from evaluate import grade_benchmark, mann_whitney, paired_bootstrap, summary, whole_repetitions
 from infra.errors import UserError
+from infra.evaluation_files import saved_responses
 from infra.folder import read_json, write_json, write_lines
-from infra.responses import saved_responses
 
 PROBLEMS = toy.problems(6, seed=9)  # the contents of bench.jsonl
 BENCH = "bench.jsonl"  # its subfolder of an output folder
@@ -134,7 +134,7 @@ def test_compare_prints_what_differs_in_sampling_and_both_tests(tmp_path, capsys
 def saved(tmp_path_factory):
     """A folder with the base model in model/, PROBLEMS in bench.jsonl, their evaluation in out/."""
     folder = tmp_path_factory.mktemp("evaluate")
-    shutil.copytree(toy.base_folder(), folder / "model")
+    shutil.copytree(toy.BASES["sharpen"], folder / "model")
     write_lines(folder / BENCH, PROBLEMS)
     evaluate.main(flags(folder, folder / "out"))
     return folder

@@ -10,7 +10,7 @@ import train
 from config import METHODS, PROXIES, selected_method
 from extensions import cispo_surrogate, lm_head_gradient, reinforce_surrogate
 from grpo import group_advantages
-from metrics import is_clipped
+from infra.metrics import is_clipped
 
 
 def moved_tokens():

@@ -8,7 +8,6 @@ import torch
 from grpo import (
     clipped_surrogate,
     group_advantages,
-    importance_weights,
     overlong_penalty,
 )
 
@@ -47,16 +46,6 @@ def test_clipped_surrogate_both_sides_and_dual_clip(A):
     log_ratio = torch.tensor(ratios).log()
     ours = clipped_surrogate(log_ratio, torch.zeros(8), torch.full((8,), A), 0.2, 0.28)
     torch.testing.assert_close(ours, torch.tensor(expected))
-
-
-def test_importance_weights_are_the_ratio_up_to_the_cap():
-    pi = torch.tensor([0.5, 0.3, 0.2])
-    sampler = torch.tensor([0.25, 0.25, 0.5])
-    weights = importance_weights(pi.log(), sampler.log(), 1.5)
-    torch.testing.assert_close(weights, torch.tensor([1.5, 1.2, 0.4]))
-    assert torch.equal(importance_weights(pi.log(), sampler.log(), 0), torch.ones(3))
-    far = importance_weights(torch.tensor([0.0]), torch.tensor([-1e4]), 3.0)
-    assert far.item() == 3
 
 
 def test_clipped_surrogate_survives_extreme_ratios():

@@ -14,6 +14,7 @@ from references import SlowDelta, method_weights, token_batch
 import train
 from config import METHODS
 from infra.errors import UserError
+from infra.metrics import is_clipped, of_weights
 from methods import (
     Method,
     checked_weights,
@@ -21,7 +22,6 @@ from methods import (
     fipo_weights,
     sapo_surrogate,
 )
-from metrics import is_clipped, weight_metrics
 
 CFG = train.parse_config(["--group-size", "4"])
 
@@ -126,10 +126,7 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
     surprise = 1 - tokens.old_logprob.double().exp()
     rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
-    rho[:10] = 1.2  # λ_max: λ̄ = λ / 0.9 from here on
-    rho[65:95] = 0.5  # λ_min
-    rho = rho / 0.9
-    metrics = weight_metrics(tokens, rho.float(), cfg)
+    metrics = of_weights(tokens, rho.float(), cfg)
     A = tokens.advantage.double()
     total = A.abs().sum()
     expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}
@@ -142,19 +139,16 @@ def test_weight_metrics_are_means_and_correlations_by_side():
         expected[f"lambda_corr_{name}"] = np.corrcoef(pair)[0, 1]
     scalar = SlowDelta(surprise[:, None], A).coefficients(0, 0.5, 1.2)
     expected["lambda_scalar"] = np.corrcoef(rho[A != 0].numpy(), scalar[A != 0].numpy())[0, 1]
-    expected["lambda_saturated"] = 10 / 85
     assert metrics == pytest.approx({k: float(x) for k, x in expected.items()}, rel=1e-4)
 
 
 def test_weight_metrics_leave_out_what_is_not_defined():
-    def names(*flags, rho=None, sides=(1.5, -0.5)):
+    def names(rho=None, sides=(1.5, -0.5)):
         tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
-        return set(weight_metrics(tokens, rho, train.parse_config([*flags])))
+        return set(of_weights(tokens, rho, train.parse_config([])))
 
     every = names()
-    for without_range in (["--method", "grpo"], ["--delta-variant", "no_range_map"]):
-        assert every - names(*without_range) == {"lambda_saturated"}
     of_neg = {name for name in every if name.endswith("neg")}
     assert every - names(sides=(1.5, 0.0)) == of_neg | {"lambda_scalar"}
     assert names(sides=(0.0, 0.0)) == {"lambda_mean", "lambda_std", "lambda_above_one"}

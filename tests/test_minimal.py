@@ -79,7 +79,7 @@ def test_advantages_and_surrogate_are_those_of_grpo():
 
 def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan(monkeypatch):
     monkeypatch.setattr(minimal, "MAX_NEW_TOKENS", 8)
-    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+    lm, tokenizer = toy.base_model("learn")
     before = [p.detach().clone() for p in lm.parameters()]
     rollouts = minimal.sample(lm, tokenizer, toy.problems(16, seed=1), range(16), 8, seed=0)
     optimizer = torch.optim.AdamW(lm.parameters())
@@ -96,7 +96,7 @@ def test_numbers_of_a_step_tell_equal_groups_and_a_policy_that_does_not_move(mon
     monkeypatch.setattr(minimal, "MAX_NEW_TOKENS", 24)
     moved = {}
     for rate in (0.0, 1e-3):
-        lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+        lm, tokenizer = toy.base_model("learn")
         rollouts = minimal.sample(lm, tokenizer, toy.problems(8, seed=1), range(8), 8, seed=0)
         rewards = torch.tensor([[1.0, 0] * 4, [1] * 8, [0] * 7 + [1], [0] * 8] * 2).flatten()
         optimizer = torch.optim.AdamW(lm.parameters(), lr=rate)

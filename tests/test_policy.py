@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch.autograd import grad
 
-import policy as policy_module
-from batch import packed, padded, plan_mini_batches
-from methods import row_proxy
-from policy import Float32Product, Policy, old_log_probabilities
+from infra import head as head_module
+from infra.head import Float32Product
+from infra.micro_batches import mini_batches, padded
+from methods import packed, row_proxy
+from train import Policy, pass_at_theta_old
 
 ALL = range(24)  # the responses of the fixture `batch`
 ADVANTAGES = torch.tensor([1.0, 0, -1, 0.5] * 6)
@@ -37,7 +38,7 @@ def test_a_certain_token_has_entropy_0_and_sum_p2_1(base):
     """0 log 0 = 0: a probability that underflows gives no NaN."""
     W = torch.tensor([[1.0], [-1.0]])
     with torch.no_grad():
-        numbers = Policy(base[0]).block_outputs(torch.tensor([[1e4]]), torch.tensor([0]), W)
+        numbers = Policy(base[0]).of_block(torch.tensor([[1e4]]), torch.tensor([0]), W)
     assert [each.item() for each in numbers] == [0, 0, 1]
 
 
@@ -47,7 +48,7 @@ def test_the_heads_gradient_is_summed_over_blocks_in_float32(base, batch, monkey
     model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size).bfloat16())
     gradients = []
     for size in (1, 10_000):
-        monkeypatch.setattr(policy_module, "LOGIT_BLOCK", size * model.config.vocab_size)
+        monkeypatch.setattr(head_module, "LOGIT_BLOCK", size * model.config.vocab_size)
         logprob = outputs(Policy(model), batch, range(4)).logprob
         gradients.append(grad(logprob.sum(), list(model.lm_head.parameters())))
     for by_token, at_once in zip(*gradients, strict=True):
@@ -57,7 +58,7 @@ def test_the_heads_gradient_is_summed_over_blocks_in_float32(base, batch, monkey
 
 def test_logits_exist_in_blocks_and_none_is_kept_for_the_backward_pass(base, batch, monkeypatch):
     V = base[0].config.vocab_size
-    monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 10 * V)
+    monkeypatch.setattr(head_module, "LOGIT_BLOCK", 10 * V)
     saved = set()
 
     def pack(x):
@@ -65,7 +66,7 @@ def test_logits_exist_in_blocks_and_none_is_kept_for_the_backward_pass(base, bat
         return x
 
     with (
-        patch.object(policy_module, "float32_linear", wraps=policy_module.float32_linear) as linear,
+        patch.object(head_module, "float32_linear", wraps=head_module.float32_linear) as linear,
         torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
     ):
         outputs(Policy(base[0]), batch)
@@ -98,7 +99,7 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     policy = Policy(base[0])
     with torch.no_grad():
         whole = outputs(policy, batch)
-    plan = plan_mini_batches(batch, ADVANTAGES, 8, budget)
+    plan = mini_batches(batch, ADVANTAGES, 8, budget)
     logprob, entropy, v = old_log_probabilities(policy, plan, row_proxy)
     for ours, expected in ((logprob, whole.logprob), (entropy, whole.entropy)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)

@@ -140,8 +140,8 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
 
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_rollout_reports_non_finite_logits(base, temperature):
-    _, tokenizer = base
-    broken = toy.build_model()
+    model, tokenizer = base
+    broken = type(model)(model.config)
     torch.nn.init.constant_(broken.lm_head.weight, float("nan"))
     with pytest.raises(FloatingPointError):
         rollout(broken, tokenizer, [[3, 4]], [0], 2, Sampling(4, temperature))
@@ -177,11 +177,11 @@ def scripted_responses(lengths: list[int]) -> list[Running]:
 
 
 @pytest.mark.parametrize("chunk, in_flight, capacity", [(16, 3, 2**40), (8, 7, 120)])
-def test_chunks_and_limits_change_no_token(monkeypatch, chunk, in_flight, capacity):
+def test_chunks_and_limits_change_no_token(base, monkeypatch, chunk, in_flight, capacity):
     """Responses leave and arrive between chunks, and are paused if the caches grow too large."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = toy.build_model().eval()
+        model = type(base[0])(base[0].config).eval()
     limit = 45
     lengths = [3, 45, 8, 9, 99, 16, 17, 40, 1, 33, 24, 99]
 

@@ -21,13 +21,13 @@ def base():
 @pytest.fixture
 def base_copy(tmp_path):
     """A folder with that model, to be changed."""
-    return shutil.copytree(toy.base_folder(), tmp_path / "model")
+    return shutil.copytree(toy.BASES["sharpen"], tmp_path / "model")
 
 
 @pytest.fixture(scope="session")
 def first_model():
     """The model that a toy run starts from, in float32. Read-only."""
-    return toy.base_model(noise=0.1, regime="learn")[0]
+    return toy.base_model("learn")[0]
 
 
 @pytest.fixture(scope="session")

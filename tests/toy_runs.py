@@ -49,21 +49,21 @@ def train_steps(cfg: train.Config, method: Method | None = None, rewards=hashes)
     run = train.prepare(cfg)
     run.method = method or run.method
     while run.state.step < cfg.steps:
-        next_step(run, rewards)
-        train.evaluate_and_save(run)
+        metrics, *_ = next_step(run, rewards)
+        train.evaluate_and_save(run, metrics)
     return run
 
 
 def next_step(run: train.Run, rewards=hashes) -> tuple:
-    """Train one more step, as train.train does. Returns (rollouts, tokens, ρ [N])."""
+    """Train one more step, as train.train does. Returns (metrics, rollouts, tokens, ρ [N])."""
     step = run.state.step + 1
     with rewarded(rewards):
-        rollouts, position = train.sample(run, step, Stopwatch())
+        rollouts = train.sample(run, step, Stopwatch())
     metrics, tokens, weight = train.train_step(
         run.policy, run.optimizer, run.method, rollouts, run.cfg, step
     )
-    run.finish_step(step, position, metrics, rollouts, tokens, weight)
-    return rollouts, tokens, weight
+    metrics = run.finish_step(step, metrics, rollouts, tokens, weight)
+    return metrics, rollouts, tokens, weight
 
 
 def in_turn(rewards) -> Callable:

@@ -10,7 +10,7 @@ operands, and states one result. It ends with a box:
               Now 3-4=9            3-4 = -1
               answer \\boxed{9}
 
-A base model is trained on demonstrations with errors; after an error the chain continues from the
+A base model was trained on demonstrations with errors; after an error the chain continues from the
 wrong result. So the base model knows the format but errs in the arithmetic. In the regime `learn`
 the most likely product is wrong; in `sharpen` every most likely result is right (README.md).
 
@@ -22,12 +22,10 @@ code_task.py and code_tokenizer.py.
 """
 
 from toy import code_task as code_task
-from toy.base import base_folder as base_folder
+from toy.base import BASES as BASES
 from toy.base import base_model as base_model
-from toy.base import build_model as build_model
 from toy.task import chain as chain
 from toy.task import decisive as decisive
-from toy.task import demonstration as demonstration
 from toy.task import problems as problems
 from toy.tokenizer import CONNECTIVES as CONNECTIVES
 from toy.tokenizer import TOKEN_ID as TOKEN_ID

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from toy import code_task, task
-from toy.base import BASES, CODE_BASE, base_folder
+from toy.base import BASES
 from toy.tokenizer import VOCABULARY
 
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
@@ -15,21 +15,18 @@ SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 def model_folder(cfg) -> str | Path:
     """The location of --model: a toy's base, or the folder or hub id given."""
     if cfg.model == "toy":
-        return base_folder(k=cfg.toy_k, noise=cfg.toy_noise, regime=cfg.toy_regime)
+        return BASES[cfg.toy_regime]
     if cfg.model == "toy-code":
-        return BASES / CODE_BASE
+        return BASES["code"]
     return cfg.model
 
 
-def problem_set(name: str, k: int = 5, seed: int = 0) -> list[dict]:
-    """The problems in one of SETS. The held-out problems do not depend on `seed`.
-
-    k: operations in a toy problem.
-    """
+def problem_set(name: str, seed: int = 0) -> list[dict]:
+    """The problems in one of SETS. The held-out problems do not depend on `seed`."""
     if name == "toy":
-        return task.problems(8192, seed=2 * seed, k=k)
+        return task.problems(8192, seed=2 * seed)
     if name == "toy-held-out":
-        return task.problems(512, seed=1, k=k)  # odd, so no training set has this seed
+        return task.problems(512, seed=1)  # odd, so no training set has this seed
     if name == "toy-code":
         return code_task.problems(2048, seed=2 * seed)
     return code_task.problems(256, seed=1)

@@ -37,7 +37,6 @@ STEPS = 3  # operations per function
 EXAMPLES = 2  # per problem
 TESTS = 24
 
-MISTAKE = 0.7  # the probability of `min` for `max` and vice versa in demonstrations
 
 PHRASES = {  # two phrases for each operation, which problems use
     "+": ("add ", "plus "),
@@ -147,7 +146,7 @@ def is_sound(chain: Chain) -> bool:
     return len(set(expected)) > 1
 
 
-# ---- problems and demonstrations -----------------------------------------------------------------
+# ---- problems ------------------------------------------------------------------------------------
 
 
 def problems(count: int, seed: int = 0) -> list[dict]:
@@ -187,39 +186,3 @@ def tests(chain: Chain) -> list[dict]:
     """Calls of the function with their expected values, as programs/verify_code.py reads them."""
     calls = zip(inputs(chain.arguments), results(chain), strict=True)
     return [{"function": "f", "args": values, "expected": wanted} for values, wanted in calls]
-
-
-def demonstration(
-    problem: str,
-    rng: np.random.Generator,
-    noise: float = 0.0,
-    mistake: float = MISTAKE,
-) -> str:
-    """A response to `problem`.
-
-    noise    probability that any other operator, a name or a constant is replaced by a random one
-             of the same kind (sometimes by itself)
-    mistake  probability that `min` is replaced by `max`, or `max` by `min`: if it is above one
-             half, the most likely choice is wrong
-    """
-    chain = read(problem)
-    steps = []
-    for operation, operand in chain.steps:
-        if operation not in BOUNDS:
-            written = slip(operation, chain, rng, noise)
-        else:
-            wrong = rng.random() < mistake
-            written = BOUNDS[BOUNDS.index(operation) ^ wrong]
-        steps.append((written, slip(operand, chain, rng, noise)))
-    chain = replace(chain, start=slip(chain.start, chain, rng, noise), steps=tuple(steps))
-
-    return "".join(program(chain))
-
-
-def slip(token: str, chain: Chain, rng: np.random.Generator, noise: float) -> str:
-    """The token, or with probability `noise` a random one of its kind."""
-    kinds = (ARITHMETIC, BOUNDS, COMPARISONS, NAMES[: chain.arguments], CONSTANTS)
-    if rng.random() >= noise:
-        return token
-    kind = next(kind for kind in kinds if token in kind)
-    return str(rng.choice(kind))

@@ -1,4 +1,4 @@
-"""The task: chains of operations on digits, worked responses, and decisive tokens.
+"""The task: chains of operations on digits, and decisive tokens.
 
 A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
@@ -9,9 +9,8 @@ import re
 import numpy as np
 import torch
 
-from toy.tokenizer import CONNECTIVES, VOCABULARY
+from toy.tokenizer import VOCABULARY
 
-MISTAKE = 0.55  # the probability that a demonstration of `learn` states a wrong product
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}  # each mod 10
 
 
@@ -50,39 +49,6 @@ def problems(count: int, seed: int = 0, k: int = 5) -> list[dict[str, str]]:
         problem = f"{digits[i, 0]}{''.join(steps)}=?"
         found.append({"problem": problem, "answer": str(chain(problem)[-1])})
     return found
-
-
-def demonstration(
-    problem: str,
-    rng: np.random.Generator,
-    noise: float = 0.0,
-    regime: str = "sharpen",
-) -> str:
-    """A worked response to `problem`. A step's connective is known from its position.
-
-    noise   probability that a result is replaced by a uniform digit (one time in ten the right
-            one); the chain continues from the replacement
-    regime  `sharpen`: there are no other errors, so the most likely result is right.
-            `learn`: products do not slip; a * b is (a b + 3) mod 10 with probability MISTAKE, so
-            the most likely product is wrong
-    """
-    current, steps = read(problem)
-    slips = rng.random(len(steps)) < noise
-    uniform = rng.integers(10, size=len(steps))
-    if regime == "learn":
-        mistakes = rng.random(len(steps)) < MISTAKE
-
-    lines = []
-    for i, (operation, digit) in enumerate(steps):
-        result = OPERATIONS[operation](current, digit) % 10
-        if regime == "learn" and operation == "*":
-            result = (result + 3 * mistakes[i]) % 10
-        elif slips[i]:
-            result = int(uniform[i])
-        connective = CONNECTIVES[i % len(CONNECTIVES)]
-        lines.append(f"{connective}{current}{operation}{digit}={result}\n")
-        current = result
-    return "".join(lines) + f"answer \\boxed{{{current}}}"
 
 
 def is_right(problem: str, response: str) -> bool:

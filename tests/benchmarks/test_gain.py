@@ -11,13 +11,14 @@ from toy_runs import HELD_OUT
 
 import config
 import train
-from batch import Rollout, packed, plan_mini_batches
 from benchmarks import estimators, gain
 from benchmarks.__main__ import main
 from extensions import weights_by_p
 from grpo import group_advantages
 from infra.folder import write_json
-from methods import Method
+from infra.micro_batches import mini_batches
+from methods import Method, packed
+from train import Rollout
 
 G = 3  # responses of a group; a batch of a small problem is one group
 FIRST = gain.FIRST
@@ -66,7 +67,7 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple:
         rollouts.append(Rollout([0], own, np.zeros(len(own), np.float32), "", False, {}, reward))
     rewards = torch.tensor([x.reward for x in rollouts])
     advantages = group_advantages(rewards, G)
-    (plan,) = plan_mini_batches(rollouts, advantages, G, 1000)
+    (plan,) = mini_batches(rollouts, advantages, G, 1000)
     parts = [(micro.token_index, policy(micro.ids, micro.mask)) for micro in plan.micro_batches]
     old_logprob, entropy = torch.zeros(2, plan.token_count)
     for index, out in parts:
@@ -75,7 +76,7 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple:
         rollouts, rewards=rewards, advantages=advantages, old_logprob=old_logprob, entropy=entropy
     )
     rows = rows_of(tokens)
-    lines = gain.coefficients(tokens, torch.stack(list(rows.values())), G, True)
+    lines = gain.coefficients(tokens, torch.stack(list(rows.values())), G)
     return plan.micro_batches, list(rows), lines
 
 
@@ -98,7 +99,7 @@ def problem(request):
     p, of_R, of_H = p.detach(), *of_gradients
     for group in combinations_with_replacement(range(len(responses)), G):
         micro_batches, names, lines = lines_of(policy, [responses[i] for i in group], rewarded)
-        parts, mix = estimators.decomposed(lines, lines[2:FIRST])
+        parts, mix = estimators.decomposed(lines, estimators.sides(lines[FIRST]))
         found.append(mix @ gain.gradients(policy, micro_batches, parts).double())
         orders = len(set(permutations(group)))
         probability.append(orders * float(p[list(group)].prod()))
@@ -115,7 +116,7 @@ def drawn(problem, count: int, pooled: int = 1, seed: int = 0) -> torch.Tensor:
 
 
 def measured(g: torch.Tensor, C: int = 16) -> dict[str, torch.Tensor]:
-    """All estimates of lines' gradients [n, L, D]: J first, then the entropy's, bins, rows."""
+    """All estimates of lines' gradients [n, L, D]: J first, then the entropy's, rows."""
     block = torch.arange(len(g)) * C // len(g)
     of_blocks = [g[block == c].sum(dim=0) for c in range(C)]
     gram = g @ g.transpose(1, 2)
@@ -219,7 +220,7 @@ def test_two_batches_pooled_gain_what_noise_predicts(problem):
     torch.testing.assert_close(two["gain"][0] / one["gain"][0], predicted, rtol=0.02, atol=0)
 
 
-# ---- parts, bins, coordinates --------------------------------------------------------------------
+# ---- parts, coordinates --------------------------------------------------------------------------
 
 
 def test_no_backward_pass_runs_twice(monkeypatch):
@@ -239,21 +240,6 @@ def test_no_backward_pass_runs_twice(monkeypatch):
     monkeypatch.undo()
     direct = gain.gradients(policy, micro_batches, lines[FIRST:])
     torch.testing.assert_close(found.float(), direct, rtol=0, atol=1e-5)
-
-
-def test_bins_share_the_side_s_uncertainty():
-    generator = torch.Generator().manual_seed(0)
-    p = torch.rand(4000, generator=generator)
-    A = torch.randint(-1, 2, (4000,), generator=generator)
-    bins = estimators.bins_by_p(p.log(), A)
-    assert (bins.sum(dim=0) == (A != 0)).all()  # each token is in one bin of its side
-    for side, own in ((A > 0, bins[:4]), (A < 0, bins[4:])):
-        assert not own[:, ~side].any()
-        share = torch.stack([(1 - p)[each].sum() for each in own]) / (1 - p)[side].sum()
-        torch.testing.assert_close(share, torch.full((4,), 0.25), rtol=0, atol=0.01)
-        for low, high in zip(own, own[1:], strict=False):
-            assert p[low].max() <= p[high].min()
-    assert not estimators.bins_by_p(p.log(), A.clamp(min=0))[4:].any()  # no A < 0
 
 
 def test_sampled_coordinates_leave_a_sum_unbiased():
@@ -292,58 +278,28 @@ def test_the_error_of_sampled_coordinates_is_that_over_seeds():
     assert 0.8 * spread < np.mean(variances) ** 0.5 < 1.3 * spread
 
 
-def test_the_best_rule_is_found():
-    """Bins with a known signal and noise: the best w is signal / noise², on fresh halves too."""
-    generator = torch.Generator().manual_seed(0)
-    n, C, D = 1024, 16, 30
-    signal = torch.tensor([1.0, 2.0, 0.5, 1.0, 1.5, 1.0, 0.2, 1.0]).double()
-    noise = torch.tensor([1.0, 1.0, 2.0, 0.5, 1.0, 1.0, 1.0, 2.0]).double()
-    bins = noise[:, None] * torch.randn(n, 8, D, generator=generator).double()
-    bins[:, :, :8] += torch.diag(signal) * 3  # J = 1 along each of the first 8 coordinates
-    J = torch.randn(n, 1, D, generator=generator).double()
-    J[:, 0, :8] += 3
-    block = torch.arange(n) * C // n
-    with_blocks = torch.stack([bins @ J[block == c].sum(dim=0).T for c in range(C)], dim=2)
-    own = bins @ J.transpose(1, 2)
-    moments = with_blocks.squeeze(3), own.squeeze(2), bins @ bins.transpose(1, 2), block
-    rules = torch.stack([torch.ones(8), signal / noise**2]).double()
-    values, best = estimators.gains_by_p(*moments, rules)
-
-    a, B = 9 * signal, torch.diag(D * noise**2 + 9 * signal**2)
-    exact = a / B.diagonal()
-    torch.testing.assert_close(best, exact / exact.mean(), rtol=0.1, atol=0.05)
-    for w, value in ((rules[0], values[0, 0]), (exact, values[0, 2])):
-        assert float(value) == pytest.approx(float(w @ a / (w @ B @ w).sqrt()), rel=0.03)
-    assert values[0, 2] > values[0, 0]
-
-
 # ---- the command ---------------------------------------------------------------------------------
 
-FLAGS = "gain --model toy --batches 8 --by-p 8 --prompts 2 --group-size 4 --max-new-tokens 40"
+FLAGS = "gain --model toy --batches 8 --prompts 2 --group-size 4 --max-new-tokens 40"
 
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """command(flags) -> the CSV, measured with few rows."""
+    """command(flags) -> the result, measured with few rows."""
     few = {name: gain.METHODS[name] for name in gain.BY_SIDE}
     monkeypatch.setattr(gain, "METHODS", few)
     monkeypatch.setattr(gain, "SEEN", 0)
 
-    def run(*more: str, csv: str = "x.csv", folder: str = "policy", rewards=None) -> str:
-        words = [*FLAGS.split(), "--csv", str(tmp_path / csv)]
+    def run(*more: str, folder: str = "policy", rewards=None) -> str:
         with rewarded(rewards) if rewards else torch.enable_grad():
-            main([*words, "--output-dir", str(tmp_path / folder), *more])
-        return (tmp_path / csv).read_text()
+            main([*FLAGS.split(), "--output-dir", str(tmp_path / folder), *more])
+        return (tmp_path / folder / gain.RESULT).read_text()
 
     return run
 
 
-def values_in(text: str) -> list[str]:
-    return [line.partition(",")[2] for line in text.splitlines()]
-
-
 def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
-    whole = command(csv="whole.csv", folder="whole/policy")
+    whole = command(folder="whole")
     assert "| two constants | " in capsys.readouterr().out
 
     class Killed(Exception):
@@ -369,22 +325,25 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
     assert command() == whole
 
 
-def test_what_is_written_belongs_to_its_flags(command, tmp_path, capsys):
+def test_a_result_belongs_to_its_flags_and_is_printed_again(command, tmp_path, capsys):
     written = command()
-    for flags in (["--seed", "1"], ["--data", HELD_OUT], ["--by-p", "0"], ["--proxy", "scalar"]):
+    shown = capsys.readouterr().out
+    for flags in (["--seed", "1"], ["--data", HELD_OUT], ["--proxy", "scalar"]):
         with pytest.raises(SystemExit):
             command(*flags)
-        assert "x.csv has another measurement called policy" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command("--seed", "1", csv="y.csv")
-    assert "policy holds another run" in capsys.readouterr().err
-    assert (tmp_path / "x.csv").read_text() == written
+        assert "policy holds another run" in capsys.readouterr().err
+    assert (tmp_path / "policy" / gain.RESULT).read_text() == written
+    main(["gain", str(tmp_path / "policy")])
+    assert capsys.readouterr().out == shown
 
     (tmp_path / "run").mkdir()
     write_json(tmp_path / "run" / "config.json", {"method": "dapo", "seed": 0})  # a training run's
     with pytest.raises(SystemExit):
-        command(csv="y.csv", folder="run")
+        command(folder="run")
     assert "run holds another run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["gain", str(tmp_path / "run")])
+    assert "run has no gain.csv" in capsys.readouterr().err
 
 
 def test_a_method_of_one_s_own_is_a_row(command, monkeypatch, capsys):
@@ -404,7 +363,6 @@ def test_mistakes_are_one_line(command, tmp_path, capsys):
 
     for flags, said in {
         "--batches 7": "must be finite, at least 8",
-        "--batches 64 --by-p 20": "needs 32 of the batches",
         "--dtype bfloat16": "in float32",
     }.items():
         with pytest.raises(SystemExit) as ended:
@@ -418,8 +376,8 @@ def test_mistakes_are_one_line(command, tmp_path, capsys):
 
 
 def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):
-    lines = [("k", "p", "dapo", "gain", "1 0.5 1.5 1"), ("k", "p", "delta", "gain", "2 1 3 2")]
-    gain.append_csv(tmp_path / "x.csv", gain.COLUMNS, lines)
-    main(["gain", "--csv", str(tmp_path / "x.csv")])
+    lines = "row,statistic,values\ndapo,gain,1 0.5 1.5 1\ndelta,gain,2 1 3 2\n"
+    (tmp_path / gain.RESULT).write_text(lines)
+    main(["gain", str(tmp_path)])
     said = capsys.readouterr().out
     assert "dapo's own gain is not above 0" in said and "delta" not in said

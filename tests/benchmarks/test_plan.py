@@ -1,19 +1,17 @@
-"""benchmarks/plan.py, compared with FSDP2, with the sampler and with the page of results."""
+"""benchmarks/plan.py, compared with the sampler and with the page of results."""
 
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+import policy
 import pytest
 import torch
 from conftest import ROOT
-from fake_ranks import peak_bytes
-from forked import call
 from models import random_lm
 from toy_runs import refusal
 from transformers import PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
-import policy
 from benchmarks.__main__ import main
 from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
 from config import parse_config
@@ -62,23 +60,16 @@ def sizes(name: str) -> SimpleNamespace:
     return size
 
 
-def test_the_update_matches_fsdp_on_fake_tensors():
-    """In a separate process, because its process group is fake."""
-    config, tokens = config_of("Qwen3-8B", layers=2), 8192
-    flags = replace(PAPER, micro_batch_tokens=tokens, max_prompt_tokens=1024, max_new_tokens=4096)
-    p = planned(sizes_of(config), flags, 4, 80)
-    assert p.update == pytest.approx(call(peak_bytes, config, 4, tokens), rel=0.1)
-
-
 def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
     """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
     size, flags = sizes("Qwen3-8B"), replace(PAPER, max_prompt_tokens=512, max_new_tokens=512)
     p = planned(size, flags, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * size.parameters
-    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers
-    column = [[sampler.LayerCache([keys, keys], {})]]
+    keys = torch.zeros(36, 8, 1, 128, dtype=torch.bfloat16)  # of all layers, one column
+    layer = SimpleNamespace(keys=keys, values=keys)
+    cache = SimpleNamespace(layers=[layer])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80 * GB))
-    monkeypatch.setattr(sampler, "prefill", lambda *_: column)
+    monkeypatch.setattr(sampler, "Batch", lambda *_: SimpleNamespace(cache=cache))
     lm = SimpleNamespace(
         device=torch.device("cuda"),
         config=SimpleNamespace(vocab_size=151936),
@@ -127,10 +118,9 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])
 def test_what_the_sampler_keeps_is_planned(name):
     lm = random_lm(name)
-    (cache,) = sampler.prefill(lm, [torch.tensor([3, 4])])
+    cache = sampler.Batch(lm, [torch.tensor([3, 4, 5])]).cache
     size = sizes_of(lm.config)
-    assert size.cached == sum(x.numel() for layer in cache for x in layer.columns)
-    assert size.states == sum(x.numel() for layer in cache for x in layer.states.values())
+    assert (size.cached, size.states) == sampler.cache_size(cache, torch.Tensor.numel)
 
 
 def test_layers_of_gemma_4_have_heads_of_two_sizes():

@@ -1,4 +1,4 @@
-"""benchmarks/samples.py and picture.py: the page and the picture of samples.jsonl."""
+"""benchmarks/samples.py and words.py: the page of samples.jsonl, and tokens in colours."""
 
 import json
 import re
@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
-from matplotlib.figure import Figure
-from PIL import Image
-from toy_runs import refusal
 
 import toy
-from benchmarks import picture
-from benchmarks.samples import page
+from benchmarks.samples import page, read_samples
+from benchmarks.words import kind_of, place, visible
 from delta import delta_coefficients, token_gradient_proxy
+from infra.errors import UserError
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
@@ -61,11 +59,6 @@ def test_a_response_adds_no_markup_to_a_page(tmp_path):
     assert [sample["problem"], *sample["tokens"]] == [ATTACK, ATTACK]
 
 
-def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):
-    sample = sample_of(list(tokens), [0.8 + 0.1 * i for i in range(len(tokens))], problem)
-    return sample | {"step": step, "reward": reward, "advantage": 2 * reward - 1}
-
-
 @pytest.mark.parametrize(
     "tokens, lines",
     [
@@ -77,53 +70,29 @@ def rated(problem, reward, step=1, tokens=("So ", "1", "\n", "2")):
     ],
 )
 def test_tokens_are_wrapped_at_six_letters(tokens, lines):
-    placed = picture.place(tokens, 6)
+    placed = place(tokens, 6)
     shown = [""] * (placed[-1][2] + 1)
     for index, column, line, text in placed:
         assert column == len(shown[line]), "a token overlaps the one before, or leaves a gap"
-        assert text[0] in picture.visible(tokens[index])
+        assert text[0] in visible(tokens[index])
         shown[line] += text
     assert shown == lines
 
 
-def test_the_first_right_and_wrong_response_to_one_problem_are_chosen(tmp_path, capsys):
-    samples = [rated("1+1=?", 1.0), rated("1+2=?", 0.0), rated("1+2=?", 1.0), rated("1+1=?", 0, 2)]
-    assert picture.pair_of(samples) == (samples[2], samples[1])
-    folder = run_of(tmp_path / "run", samples[:2])
-    assert "train for more steps" in refusal(picture.main, [folder], capsys)
-
-
-def test_a_line_without_weights_is_refused(tmp_path, capsys):
-    samples = [rated("1+2=?", 0.0), rated("1+2=?", 1.0)]
+def test_a_line_without_weights_is_refused(tmp_path):
+    samples = [sample_of(["1"]), sample_of(["1"])]
     del samples[1]["lambda"]
-    folder = run_of(tmp_path / "run", samples)
-    assert "samples.jsonl, line 2, has no weights" in refusal(picture.main, [folder], capsys)
+    with pytest.raises(UserError, match="samples.jsonl, line 2, has no weights"):
+        read_samples(run_of(tmp_path / "run", samples))
 
 
-def test_text_is_drawn_as_it_is(tmp_path):
-    """`$` begins no formula, a part of a character is a mark, and a problem may have many lines."""
-    text = [" clip", "$", "\\frac", "{", "\ufffd", "^", "$", ".\n\n"]
-    folder = run_of(tmp_path / "run", [rated("a $x_\n" * 99, x, tokens=text) for x in (0.0, 1.0)])
-    picture.main([str(folder)])
-    assert Image.open(folder / "tokens.png").width == 1400
-    assert picture.place(text * 50, picture.COLUMNS, picture.LINES)[-1][2] == 5  # six lines
-
-
-@pytest.mark.parametrize("truncated", [False, True])
-def test_a_response_that_was_cut_off_is_marked(truncated):
-    axes = Figure().subplots()
-    sample = rated("1+1=?", 0.0) | {"truncated": truncated}
-    picture.draw_response(axes, sample, picture.colours_of(0.5))
-    assert axes.get_title(loc="left").startswith("wrong, cut off:") == truncated
-
-
-def test_each_token_stands_at_its_probability_and_weight_on_its_side():
-    axes = Figure().subplots()
-    other = rated("1+1=?", 1.0) | {"lambda": [1.1, 1.2], "logprob": [-0.1, -0.2]}
-    picture.draw_weights(axes, [rated("1+1=?", 0.0), other])
-    right, wrong = (points.get_offsets().tolist() for points in axes.collections)
-    assert np.allclose(right, [[np.exp(-0.1), 1.1], [np.exp(-0.2), 1.2]])
-    assert [weight for _, weight in wrong] == pytest.approx([0.8, 0.9, 1.0, 1.1])
+@pytest.mark.parametrize(
+    "text, kind",
+    [(" 12", "digits"), ("\n", "space"), ("<|im_end|>", "end"), ("=", "operator"),
+     ("\\frac", "LaTeX"), ("So", "word"), ("...", "punctuation"), ("3.5,", "digits")],
+)  # fmt: skip
+def test_kinds_of_tokens(text, kind):
+    assert kind_of(text) == kind
 
 
 def test_the_picture_of_readme_has_the_weights_of_the_course_s_file():
@@ -132,6 +101,6 @@ def test_the_picture_of_readme_has_the_weights_of_the_course_s_file():
         torch.from_numpy(data[name]).float() for name in ("advantage", "logprob", "hidden")
     )
     expected = delta_coefficients(token_gradient_proxy(hidden, logprob), A)
-    samples = picture.read_samples(ROOT / "results/text")["samples"]
+    samples = read_samples(ROOT / "results/text")["samples"]
     shown = torch.tensor([weight for sample in samples for weight in sample["lambda"]])
     torch.testing.assert_close(shown, expected, rtol=0, atol=1e-3)

@@ -45,7 +45,7 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
     sampled = []
     sample = train.sample
 
-    def kept(*arguments) -> tuple:
+    def kept(*arguments) -> list:
         sampled.append(sample(*arguments))
         return sampled[-1]
 
@@ -60,7 +60,6 @@ def test_a_part_is_measured(name, tmp_path, monkeypatch):
     assert min(part["seconds"].values()) > 0 and part["peak"] > 0
     if name != "train.py":
         return
-    sampled = [rollouts for rollouts, _ in sampled]
     lengths = [[len(response.tokens) for response in rollouts] for rollouts in sampled]
     assert lengths == [6 * [speed.WARM_UP], 6 * [24]]
     assert [response.reward for response in sampled[1]] == [0, 1, 0, 1, 0, 1]

@@ -136,7 +136,7 @@ UPDATES = "--per_device_train_batch_size 32 --steps_per_generation 4 --learning_
 def test_adapters_are_trained(run, tmp_path):
     """PEFT wraps the model, whose head and hidden states the proxy needs."""
     flags = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj"]
-    (reward,) = run(toy.base_folder(), "--max_steps", "2", "--proxy", "topk", *flags)
+    (reward,) = run(toy.BASES["sharpen"], "--max_steps", "2", "--proxy", "topk", *flags)
     assert 0 < reward < 1
     weights = load_file(tmp_path / "adapter_model.safetensors")
     assert all(x.any() for name, x in weights.items() if "lora_B" in name)  # these start at 0
@@ -159,7 +159,7 @@ REFUSED = ["--method sapo", "--method dr_grpo", "--delta-variant fixed_gamma"]
 @pytest.mark.parametrize("flags", REFUSED)
 def test_what_trl_cannot_do_is_refused(run, flags):
     with pytest.raises(UserError, match=flags.split()[0]):
-        run(toy.base_folder(), *flags.split())
+        run(toy.BASES["sharpen"], *flags.split())
 
 
 def test_data_with_images_are_refused(monkeypatch):

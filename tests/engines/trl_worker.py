@@ -23,11 +23,12 @@ from trl import GRPOTrainer
 from trl.scripts import grpo
 
 import toy
-from batch import Response, packed, plan_mini_batches
 from config import Config, selected_method
+from infra.micro_batches import mini_batches
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
-from methods import checked_weights
-from policy import Policy, old_log_probabilities
+from methods import checked_weights, packed
+from rollout import Response
+from train import Policy, pass_at_theta_old
 from trl_delta import WeightedTrainer, right
 
 G = 8  # responses per problem
@@ -69,9 +70,9 @@ def metrics(trainer) -> list[dict]:
 
 def compared() -> dict:
     """Compares a range of [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
-    theirs = trainer_of(GRPOTrainer, toy.base_folder())
+    theirs = trainer_of(GRPOTrainer, toy.BASES["sharpen"])
     theirs.train()
-    ones = trainer_of(WeightedTrainer, toy.base_folder(), Config(lam_min=1.0, lam_max=1.0))
+    ones = trainer_of(WeightedTrainer, toy.BASES["sharpen"], Config(lam_min=1.0, lam_max=1.0))
     ones.train()
     examples = next(iter(ones.get_train_dataloader()))
     batch = GRPOTrainer._generate_and_score_completions(ones, examples)
@@ -98,7 +99,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
     mine = rollouts_of(batch)
     rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
     advantages = torch.tensor(advantages)
-    plan = plan_mini_batches(rollouts, advantages, len(rollouts), 4096)
+    plan = mini_batches(rollouts, advantages, len(rollouts), 4096)
     old = old_log_probabilities(Policy(trainer.model), plan, trainer.method.features)
     tokens = packed(
         rollouts,

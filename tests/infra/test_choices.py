@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grading import grade_all
 from infra.choices import shown_letter
 from infra.errors import UserError
 from infra.folder import write_lines
+from infra.grading import grade_all
 from infra.problems import load_problems
 
 SHOWN = "q\n(A) u\n(B) v\nAnswer with the letter."

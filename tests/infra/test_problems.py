@@ -12,8 +12,8 @@ from tokenizers.processors import TemplateProcessing
 
 import toy
 from config import Config
-from grading import grade_all
 from infra.errors import UserError
+from infra.grading import grade_all
 from infra.problems import INSTRUCTION, encode_prompts, load_problems, load_sets, refuse_length
 from programs.problems import CODE_INSTRUCTION
 

@@ -1,23 +1,14 @@
-"""infra/rows.py: neither blocks nor parts change a result. test_ranks.py covers several ranks."""
+"""infra/rows.py: parts change no result. test_ranks.py covers several ranks."""
 
 import pytest
 import torch
 
-from infra import rows
 from infra.rows import Rows, per_row, squared_distances
 
-CPU = torch.device("cpu")
 
-
-@pytest.fixture(params=["one block", "many blocks", "bfloat16"])
-def v(request, monkeypatch):
-    values = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
-    if request.param == "bfloat16":
-        return values.bfloat16()
-    if request.param == "many blocks":
-        monkeypatch.setattr(rows, "BLOCK", 3 * 7)
-        assert len(list(rows.blocks(values, CPU))) == 17
-    return values
+@pytest.fixture(params=[torch.float32, torch.bfloat16])
+def v(request):
+    return torch.randn(50, 7, generator=torch.Generator().manual_seed(0)).to(request.param)
 
 
 def held(v):
@@ -46,4 +37,4 @@ def test_functions_of_a_row_have_one_number_per_row(v):
     largest = v.float().max(dim=1).values
     for form in (v, held(v)):
         torch.testing.assert_close(squared_distances(form, point), distance, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(per_row(form, lambda x: x.max(dim=1).values, CPU), largest)
+        torch.testing.assert_close(per_row(form, lambda x: x.max(dim=1).values), largest)

@@ -250,7 +250,7 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
 
 
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
-    turn = with_turns(toy.base_folder(), tmp_path / "base")
+    turn = with_turns(toy.BASES["sharpen"], tmp_path / "base")
     flags = ["--model", str(tmp_path / "base"), "--prompt-template", "{problem}", "--lr", "1e-6"]
     train_small(tmp_path / "run", *EVALUATED, *flags, steps=2)
     for name in ("model", "best"):
@@ -291,7 +291,7 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
 ):
     """Their names are the same."""
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
-    model = shutil.copytree(toy.base_folder(), tmp_path / "base")
+    model = shutil.copytree(toy.BASES["sharpen"], tmp_path / "base")
     held_out = shutil.copy(HELD_OUT, tmp_path / "held_out.jsonl")
     flags = ("--data", str(problems), "--model", str(model), "--eval-data", str(held_out))
     folder = tmp_path / "run"

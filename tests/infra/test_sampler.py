@@ -1,4 +1,4 @@
-"""infra/sampler.py: which responses are in flight, and that their caches hold the right columns."""
+"""infra/sampler.py: which responses are sampled together, and that equal sequences run once."""
 
 from unittest import mock
 
@@ -7,48 +7,34 @@ import torch
 from models import random_lm
 
 from infra import sampler
-from infra.sampler import CHUNK, Running, prefill, schedule
+from infra.sampler import CHUNK, Batch, Running, room
 
 
-def response(prompt_length=2, new=0):
-    one = Running([0] * prompt_length, None)
-    one.tokens = torch.zeros(prompt_length + new, dtype=torch.long)
-    one.cache = []
-    return one
+def responses(*lengths):
+    return [Running([0] * length, None) for length in lengths]
 
 
-def test_waiting_responses_enter_up_to_the_limit_in_order():
-    running, first, second, third = response(new=10), response(2), response(3), response(4)
-    chosen, waiting = schedule([running], [first, second, third], 3, 10**6)
-    assert chosen == [running, first, second]
-    assert waiting == [third]
+@pytest.mark.parametrize(
+    "lengths, limit, capacity, expected",
+    [
+        ([2, 3, 4], 2, 10**6, 2),
+        ([5, 18, 20], 9, 2 * (18 + CHUNK), 2),  # three of up to 20 columns and a chunk exceed it
+        ([40, 2], 9, 60, 1),  # a long one runs alone, and is not overtaken
+        ([], 9, 60, 0),
+    ],
+)
+def test_as_many_run_together_as_fit(lengths, limit, capacity, expected):
+    assert room(responses(*lengths), limit, capacity) == expected
 
 
-def test_the_longest_wait_until_the_others_fit_and_lose_their_caches():
-    """Three responses of up to 20 columns and a chunk each exceed the capacity; two fit."""
-    long, short, middle, new = response(new=18), response(new=5), response(14, new=4), response()
-    capacity = 2 * (18 + CHUNK)
-    chosen, waiting = schedule([long, short, middle], [new], 10, capacity)
-    assert chosen == [short, middle]
-    assert waiting == [new, long]  # fewest new tokens first
-    assert long.cache is None is not short.cache
-
-
-def test_a_long_response_is_not_overtaken_and_always_runs_alone():
-    long, short = response(40), response(2)
-    chosen, waiting = schedule([], [long, short], 10, 60)
-    assert chosen == [long]
-    assert waiting == [short]
-
-
-@pytest.mark.parametrize("most", [2**14, 6])
-def test_prefill_runs_distinct_sequences_once_in_passes_of_limited_size(monkeypatch, most):
+@pytest.mark.parametrize("most, shapes", [(2**14, [(3, 3)]), (6, [(3, 2), (3, 1)])])
+def test_distinct_sequences_run_once_in_passes_of_limited_size(monkeypatch, most, shapes):
     """tests/test_architectures.py compares samples from the caches with plain passes."""
     monkeypatch.setattr(sampler, "PREFILL_TOKENS", most)
     model = random_lm("qwen3").requires_grad_(False)
     lm, twice = model.base_model, torch.tensor([5, 6, 7, 8])
     with mock.patch.object(lm, "forward", wraps=lm.forward) as forward:
-        prefill(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
-    shapes = [each.kwargs["input_ids"].shape for each in forward.call_args_list]
-    assert sum(count for count, _ in shapes) == 3
-    assert all(count == 1 or count * (columns + 1) <= most for count, columns in shapes)
+        batch = Batch(model, [twice, torch.tensor([9]), torch.tensor([10, 11]), twice])
+    assert [call.kwargs["input_ids"].shape for call in forward.call_args_list] == shapes
+    keys = batch.cache.layers[0].keys
+    assert len(keys) == 4 and torch.equal(keys[0], keys[3])

@@ -7,14 +7,12 @@ them (infra/prompts.py). Everything is computed in float32.
 """
 
 import os
-import signal
-import time
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
-from forked import Forked, call, finished, start, torchrun
+from forked import call, finished, start, torchrun
 from models import response_logits
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import SCRIPT, next_step, read_lines, same_weights
@@ -22,14 +20,14 @@ from transformers import AutoModelForCausalLM
 
 import minimal
 import train
-from batch import Rollout, plan_mini_batches
 from infra import sampler
-from infra.folder import UNFINISHED, write_lines
+from infra.folder import write_lines
+from infra.micro_batches import mini_batches
 from infra.model_files import locate
 from infra.problems import load_problems
 from infra.run import export
-from policy import old_log_probabilities
 from rollout import Sampling, generator_of, rollout
+from train import Rollout, pass_at_theta_old
 
 MODEL = os.environ["MODEL"]
 BOUND = 1e-4  # nats, on rounding in the log p of a token
@@ -102,14 +100,15 @@ def one_step(words: list[str]) -> None:
     text = " ".join(problem["problem"] for problem in run.problems)
     long = run.tokenizer(LONG * text).input_ids[:LONG]
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
-    with patch.object(sampler, "CHUNK", 8), run.sampler() as lm:  # two chunks; one response waits
+    # Two chunks; one response waits.
+    with patch.object(sampler, "CHUNK", 8), run.policy.unsharded() as lm:
         sampling = Sampling(16, seed=1, in_flight=2)
         responses = rollout(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling)
     assert run.policy.shares_prompts
-    plan = plan_mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
+    plan = mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
     old = old_log_probabilities(run.policy, plan)[0]
 
-    rollouts, tokens, weight = next_step(run)
+    metrics, rollouts, tokens, weight = next_step(run)
     export(run.folder / "model", run.policy, run.tokenizer)
     found = {
         "responses": responses,
@@ -118,7 +117,7 @@ def one_step(words: list[str]) -> None:
         "rollouts": rollouts,
         "advantage": tokens.advantage,
         "weight": weight,
-        "metrics": run.state.metrics,
+        "metrics": metrics,
         "model": run.folder / "model",
         "same_weights": same_weights(plain_model(run.folder / "model"), run.policy.lm),
     }
@@ -226,71 +225,3 @@ def test_two_ranks_match_one(step, data, tmp_path):
 
 def test_an_exported_model_is_the_policy(step):
     assert step["same_weights"]
-
-
-# ---- runs ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def whole(data, tmp_path_factory) -> Path:
-    """The folder of an uninterrupted run of two steps. Read-only."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    finished(start(SCRIPT, *flags(data, folder, steps=2)), seconds=LIMIT)
-    return folder
-
-
-def size(path: Path) -> int:
-    """Bytes of a file; 0 if there is none."""
-    return path.stat().st_size if path.exists() else 0
-
-
-def kill_once(process: Forked, due) -> None:
-    """Kill the process as soon as due() is true."""
-    while not due():
-        assert process.returncode is None, process.stderr[-3000:]
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-def test_a_kill_and_a_full_disk_while_a_checkpoint_is_written_lose_nothing(whole, data, tmp_path):
-    folder = tmp_path / "cut"
-    command = [SCRIPT, *flags(data, folder, steps=2)]
-    last = whole / "checkpoint-000002/__0_0.distcp"
-    unfinished = folder / UNFINISHED / last.name
-
-    def half_of_the_last() -> bool:
-        return (folder / "checkpoint-000001").exists() and size(unfinished) > size(last) / 2
-
-    kill_once(start(*command), half_of_the_last)
-    assert size(unfinished) < size(last)
-
-    full = start(*command, file_limit=size(last) // 2)
-    finished(full, code=1, seconds=LIMIT)
-    assert f"continuing {folder} after step 1" in full.stdout
-    *_, said = full.stderr.splitlines()  # before it the progress of slow stages
-    assert said.startswith(f"train.py: {folder}/checkpoint-000002 could not be written (")
-    assert "Traceback" not in full.stderr
-
-    finished(start(*command), seconds=LIMIT)
-    for name in ("metrics.jsonl", "samples.jsonl"):
-        assert read_lines(folder / name) == read_lines(whole / name)
-    weights = [(each / "model/model.safetensors").read_bytes() for each in (folder, whole)]
-    assert weights[0] == weights[1]
-
-
-def test_an_evaluation_continues_after_a_kill(whole, data, tmp_path):
-    """Of a trained and exported model."""
-    saved = [tmp_path / name / "bench.jsonl/responses-0.jsonl" for name in ("whole", "cut")]
-    commands = [
-        f"evaluate.py --model {whole}/model --benchmarks {data}/bench.jsonl --samples 1 "
-        f"--max-new-tokens 16 --in-flight 2 --output-dir {tmp_path / name}".split()
-        for name in ("whole", "cut")
-    ]
-    finished(start(*commands[0]), seconds=LIMIT)
-    kill_once(start(*commands[1]), lambda: size(saved[1]) > 0)
-    before = saved[1].read_text()
-    assert 0 < before.count("\n") < 6
-    finished(start(*commands[1]), seconds=LIMIT)
-    assert saved[1].read_text().startswith(before)
-    assert sorted(saved[1].read_text().split("\n")) == sorted(saved[0].read_text().split("\n"))

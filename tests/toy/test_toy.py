@@ -1,17 +1,12 @@
 """toy/: the task, its tokenizer, the decisive tokens, and the base models."""
 
 import re
-from functools import partial
 
 import pytest
 import torch
-from safetensors import safe_open
 
 import toy
-import toy.base
-import toy.build
 import toy.code_tokenizer
-from toy.base import train_base
 
 
 def test_chain_works_left_to_right_mod_10():
@@ -49,32 +44,11 @@ def test_decisive_marks_right_results_or_the_error_that_was_not_undone(problem, 
     assert [(i, toy.VOCABULARY[ids[i]]) for i in mark.nonzero().flatten().tolist()] == expected
 
 
-@pytest.mark.parametrize("base", toy.build.COMMITTED, ids=lambda base: base.name)
-def test_committed_base_loads_in_float32_without_training(base, tmp_path):
-    model, tokenizer = toy.base_model(**vars(base), cache=tmp_path)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("regime", ["learn", "sharpen"])
+def test_committed_base_loads_in_float32(regime):
+    model, tokenizer = toy.base_model(regime)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
     assert len(tokenizer) == len(toy.VOCABULARY) == model.config.vocab_size
     assert tokenizer.decode(tokenizer("Now 1+2=3\n").input_ids) == "Now 1+2=3\n"
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id == toy.TOKEN_ID["<eos>"]
-
-
-def test_base_folder_builds_other_bases_once_and_reproducibly(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(toy.base, "train_base", partial(train_base, steps=3, batch=8))
-    state = torch.get_rng_state()
-    first, again, other = (
-        toy.base_folder(k=2, seed=seed, cache=tmp_path / name)
-        for name, seed in (("first", 0), ("again", 0), ("other", 1))
-    )
-    assert capsys.readouterr().out.count("building the toy's base model") == 3
-    assert torch.equal(torch.get_rng_state(), state)  # a run's random state does not change
-    weights, same, others = ((x / "model.safetensors").read_bytes() for x in (first, again, other))
-    assert weights == same != others
-    # The second call reads the folder, and no temporary folder remains.
-    monkeypatch.setattr(toy.base, "train_base", None)
-    toy.base_model(k=2, cache=tmp_path / "first")
-    assert capsys.readouterr().out == ""
-    assert list((tmp_path / "first").iterdir()) == [first]
-    with safe_open(first / "model.safetensors", framework="pt") as found:
-        assert found.get_tensor("lm_head.weight").dtype == torch.float16

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import batch
-from batch import Response, packed, padded, plan_mini_batches
-from infra.balance import Block, balanced_groups
+from infra.micro_batches import Block, balanced_groups, mini_batches, padded
+from methods import packed
+from rollout import Response
 
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
@@ -70,8 +70,8 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
     rollouts = [response_of([5] * 4, [6] * length) for length in LENGTHS]
     plans = []
     for rank in range(world):
-        monkeypatch.setattr(batch, "rank_and_world", lambda rank=rank: (rank, world))
-        plans.append(plan_mini_batches(rollouts, OF_RESPONSE, 4, 60))
+        monkeypatch.setattr(micro_batches, "rank_and_world", lambda rank=rank: (rank, world))
+        plans.append(mini_batches(rollouts, OF_RESPONSE, 4, 60))
     for number, parts in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
         rounds = zip(*(part.micro_batches for part in parts), strict=True)  # equally many

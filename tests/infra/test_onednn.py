@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from infra import packed
-from infra.packed import fast_linear, packed_weights, use_fast_products
+from infra import onednn
+from infra.onednn import fast_linear, packed_weights, use_fast_products
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.cpu.get_cpu_capability().startswith("AVX"), reason="needs oneDNN's products"

@@ -1,5 +1,7 @@
 """What a step logs: metrics.jsonl and docs/running.md have the same names.
 
+`tokens` is a methods.TokenBatch, `cfg` a config.Config, `method` a methods.Method.
+
 Shapes: B responses, N packed response tokens, n in a micro-batch.
 """
 
@@ -7,33 +9,31 @@ import math
 
 import torch
 
-from batch import Rollout, TokenBatch
 from delta import delta_coefficients
-from grading import states_answer
+from infra.grading import states_answer
 from infra.ranks import shared_by_ranks
-from methods import Method
 
 
-def rollout_metrics(rollouts: list[Rollout], tokens: TokenBatch) -> dict:
-    """The metrics of B rollouts and their N tokens, at θ_old. All ranks call this."""
+def of_rollouts(rollouts: list, tokens) -> dict:
+    """The metrics of B train.Rollouts and their N tokens, at θ_old. All ranks call this."""
     answered = shared_by_ranks(rollouts, stated_answers)  # bool, of each response
     return {
-        "reward": sum(response.reward for response in rollouts) / len(rollouts),
+        "reward": sum(rollout.reward for rollout in rollouts) / len(rollouts),
         "answered": sum(answered) / len(rollouts),
         "entropy": float(tokens.entropy.mean()),
         "response_length": float(tokens.length.float().mean()),
-        "truncated": sum(response.truncated for response in rollouts) / len(rollouts),
+        "truncated": sum(rollout.response.truncated for rollout in rollouts) / len(rollouts),
         "without_advantage": float((tokens.advantage == 0).float().mean()),
         "mismatch": float((tokens.old_logprob - tokens.sampler_logprob).abs().mean()),
     }
 
 
-def stated_answers(rollouts: list[Rollout]) -> list[bool]:
+def stated_answers(rollouts: list) -> list[bool]:
     """Whether each response states an answer: a gain in reward may be one in format alone."""
-    return [states_answer(response.text, response.problem) for response in rollouts]
+    return [states_answer(rollout.response.text, rollout.problem) for rollout in rollouts]
 
 
-def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, cfg) -> dict:
+def of_weights(tokens, weight: torch.Tensor, cfg) -> dict:
     """What a method's weights ρ [N] single out.
 
     A number that is not defined (an empty side, equal weights, no range) is left out.
@@ -59,16 +59,10 @@ def weight_metrics(tokens: TokenBatch, weight: torch.Tensor, cfg) -> dict:
     bounds = cfg.lam_min, cfg.lam_max
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, cfg.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[active], scalar[active])
-    has_range = cfg.method == "delta" and cfg.delta_variant != "no_range_map"
-    if has_range and weight.min() > 0 and cfg.lam_min < cfg.lam_max:
-        # Assumes a token with A = 0 or a score of 0, whose λ is λ_min; otherwise approximate.
-        lam = weight[active] * (cfg.lam_min / weight.min())
-        alpha = (lam - cfg.lam_min) / (cfg.lam_max - cfg.lam_min)
-        metrics["lambda_saturated"] = float(((alpha < 0.02) | (alpha > 0.98)).float().mean())
     return {name: number for name, number in metrics.items() if number is not None}
 
 
-def update_metrics(
+def of_updates(
     loss: float, clipped: float, norms: list[float], mini_batches: int, token_count: int
 ) -> dict:
     """The metrics of a step's updates.
@@ -86,7 +80,7 @@ def update_metrics(
     }
 
 
-def is_clipped(method: Method, logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
+def is_clipped(method, logprob: torch.Tensor, tokens, cfg) -> torch.Tensor:
     """The tokens with an advantage to which the surrogate gives no gradient: bool [n].
 
     The surrogate's slope in log π tells, whatever the surrogate is.

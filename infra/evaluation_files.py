@@ -1,14 +1,14 @@
-"""Benchmarks and their responses, appended to one file per rank as they finish.
+"""The files of an evaluation: a folder for each benchmark, with responses.jsonl.
 
-Each benchmark has a folder in the output, with responses-RANK.jsonl. A line holds the text of its
-problem, so a response belongs to its problem whatever becomes of the data set.
+A line holds the text of its problem, so a response belongs to its problem whatever becomes of the
+data set. Without this room evaluate.py would sample every benchmark again.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
 from infra.errors import UserError
-from infra.folder import read_lines, write_json, write_lines
+from infra.folder import read_lines, write_json
 from infra.problems import load_problems
 from infra.tables import FILES
 
@@ -37,41 +37,10 @@ class Saved(NamedTuple):
     truncated: bool
 
 
-def response_files(benchmarks: dict[str, list[dict]], folder: Path, rank: int) -> dict[str, Path]:
-    """Benchmark -> the file of this rank's responses, without a line that a kill cut off."""
-    paths = {name: folder / name / f"responses-{rank}.jsonl" for name in benchmarks}
-    for path in paths.values():
-        path.parent.mkdir(exist_ok=True)
-        write_lines(path, read_lines(path))
-    return paths
-
-
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:
-    """(problem's text, sample) -> line, from the files of all ranks and runs in `folder`."""
-    lines = [line for path in folder.glob("responses-*.jsonl") for line in read_lines(path)]
+    """(problem's text, sample) -> line, from the files of responses in `folder`."""
+    lines = [line for path in folder.glob("responses*.jsonl") for line in read_lines(path)]
     return {(line["asked"], line["sample"]): line for line in lines}
-
-
-def missing_responses(
-    benchmarks: dict[str, list[dict]], samples: int, folder: Path, rank: int, world: int
-) -> list[tuple[str, int, int]]:
-    """The (benchmark, index of the problem, sample) that this rank must sample.
-
-    These are its share, minus the responses already in `folder`. A problem's responses are spread
-    over the ranks, because a hard problem has only long responses.
-    """
-    wanted = [
-        (name, i, sample)
-        for name, problems in benchmarks.items()
-        for i in range(len(problems))
-        for sample in range(samples)
-    ]
-    saved = {name: saved_responses(folder / name) for name in benchmarks}
-    return [
-        (name, i, sample)
-        for name, i, sample in wanted[rank::world]
-        if (benchmarks[name][i]["problem"], sample) not in saved[name]
-    ]
 
 
 def write_averages(averages: dict, folder: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 import evaluate
 import toy
 from infra.errors import UserError
+from infra.evaluation_files import load_benchmarks, missing_responses
 from infra.folder import write_lines
-from infra.responses import load_benchmarks, missing_responses
 
 
 def test_load_benchmarks_names_a_folder_for_each(tmp_path, monkeypatch):

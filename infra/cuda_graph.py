@@ -11,12 +11,18 @@ Shapes: R responses, L columns of ids, V vocabulary size.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, LogitsProcessor
 from transformers.cache_utils import StaticLayer
 
 DEVICE = "cuda"
+
+# Numbers of a block of logits on the CPU, whose p is 8 MB in float64: allocating more than 32 MB
+# for every token takes several times as long as the draw itself.
+DRAW_BLOCK = 2**20
+
 # The model types that tests/test_architectures.py, or a run, has recorded on a GPU. Add one after
 # its tests on a GPU: another's pass may read a value on the host, which no recording can.
 RECORDED = ["llama", "mistral", "ministral3", "olmo3", "opt", "qwen2", "qwen3"]
@@ -40,25 +46,56 @@ def reads_values(part: torch.nn.Module) -> bool:
 
 
 class FixedLayer(StaticLayer):
-    """transformers' cache of fixed length, in the storage of a sampler.CacheLayer."""
+    """transformers' cache of fixed length, with the columns of a DynamicLayer and `spare` ones."""
 
-    def __init__(self, layer):
-        super().__init__(max_cache_len=layer.storage[0].shape[2])
-        self.keys, self.values = layer.storage  # [R, heads, L - 1 + count, size]
+    def __init__(self, layer, spare: int):
+        columns = layer.keys.shape[2]
+        super().__init__(max_cache_len=columns + spare)
+        pad = partial(torch.nn.functional.pad, pad=(0, 0, 0, spare))
+        self.keys, self.values = pad(layer.keys), pad(layer.values)  # [R, heads, columns, size]
+        layer.keys = layer.values = None  # so memory holds one layer twice, not all
         self.device = self.keys.device
-        self.cumulative_length = torch.tensor(layer.keys.shape[2], device=self.device)  # filled
+        self.cumulative_length = torch.tensor(columns, device=self.device)  # filled
         self.is_initialized = True
 
 
-def captured_tokens(
-    lm, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache, choose: Callable, count: int
-) -> torch.Tensor:
-    """The next `count` tokens of each response: [R, count]. Fills all columns of `cache`.
+class ChunkDraws(LogitsProcessor):
+    """Draws a chunk's tokens, one after another: `generate` then has no other choice.
 
-    ids, mask [R, L]: padded on the left. cache: of sampler.joined. choose: as for
-    sampler.next_tokens. No token ends a response here: the caller cuts off what follows one.
+    What it counts and keeps lives on the device, so that the host waits only after a chunk, and a
+    recording can write it.
     """
-    fixed = Cache(layers=[FixedLayer(layer) for layer in cache.layers])
+
+    def __init__(self, draw: Callable, u: torch.Tensor):
+        """draw, u [R, T]: as in sampler.Batch.next_tokens."""
+        self.draw, self.u, self.count = draw, u, u.shape[1]
+        self.column = torch.zeros(1, dtype=torch.long, device=u.device)  # of the next token
+        self.logprob = torch.zeros(u.shape, device=u.device)  # of the drawn tokens
+        self.finite = torch.ones((), dtype=torch.bool, device=u.device)
+
+    def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, V], in which all but the drawn tokens become -inf."""
+        self.finite &= logits.amax(dim=-1).isfinite().all()  # NaN and +inf are highest
+        u = self.u.index_select(1, self.column)  # [R, 1]
+        blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
+        pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
+        drawn = [self.draw(*pair) for pair in pairs]
+        token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
+        self.logprob.index_copy_(1, self.column, logprob)
+        self.column += 1
+        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # a copy of its own
+
+
+def captured_tokens(
+    lm, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache, draws: ChunkDraws
+) -> torch.Tensor:
+    """The next tokens of each response, as many as `draws` has: [R, T]. Fills all of `cache`.
+
+    ids, mask [R, L]: padded on the left. cache: of sampler.prefilled. No token ends a response
+    here: the caller cuts off what follows one.
+    """
+    count = draws.count
+    fixed = Cache(layers=[FixedLayer(layer, count) for layer in cache.layers])
     padding = torch.nn.functional.pad(mask, (0, count - 1), value=1)  # 0 on the left alone
     token, position = ids[:, -1:].clone(), mask.sum(dim=1, keepdim=True) - 1  # [R, 1]
     new, column = ids.new_zeros(len(ids), count), ids.new_zeros(1)
@@ -66,7 +103,7 @@ def captured_tokens(
     def one_token() -> None:
         inputs = {"input_ids": token, "position_ids": position, "attention_mask": padding}
         logits = lm(**inputs, past_key_values=fixed, use_cache=True).logits[:, -1].float()  # [R, V]
-        token.copy_(choose(ids, logits).argmax(dim=-1, keepdim=True))
+        token.copy_(draws(ids, logits).argmax(dim=-1, keepdim=True))
         new.index_copy_(1, column, token)
         column.add_(1)
         position.add_(1)
@@ -74,8 +111,8 @@ def captured_tokens(
     one_token()  # the first one; this also loads the kernels, as no recording can
     if count > 1:
         repeat(one_token, count - 1)
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.storage
+    for layer, filled in zip(cache.layers, fixed.layers, strict=True):
+        layer.keys, layer.values = filled.keys, filled.values
     return new
 
 

@@ -9,12 +9,11 @@ from models import VOCABULARY, random_ids, save_random_model
 from torch.nn.utils.rnn import pad_sequence
 from toy_runs import read_lines, small_config, train_steps
 
-import policy as policy_module
-from infra import prompts
-from infra.balance import balanced_groups, tokens_of
-from infra.prompts import blocks_of_prompts
+from infra import head as head_module
+from infra import shared_prompts
+from infra.micro_batches import balanced_groups, blocks_of_prompts, tokens_of
 from infra.ranks import full_tensor, start_ranks
-from loading import load_policy
+from train import load_policy
 
 PROMPTS = [random_ids(5), random_ids(11, seed=1), random_ids(1, seed=2)]
 RESPONSES = [(0, 30), (1, 19), (0, 8), (2, 12), (1, 25), (1, 1), (2, 3)]  # (prompt, tokens)
@@ -23,8 +22,8 @@ MODELS = ["llama", "gemma3_text", "gemma4_text", "mixtral", "opt"]
 
 @pytest.fixture(autouse=True)
 def short_prompts_are_shared(monkeypatch):
-    monkeypatch.setattr(prompts, "SHORT", 3)
-    monkeypatch.setattr(policy_module, "LOGIT_BLOCK", 20 * VOCABULARY)
+    monkeypatch.setattr(shared_prompts, "SHORT", 3)
+    monkeypatch.setattr(head_module, "LOGIT_BLOCK", 20 * VOCABULARY)
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def passes(policy, parameters: dict, batch: tuple) -> tuple:
 def tokens_run(policy, batch: tuple) -> list[int]:
     """The tokens of each call of the model's decoder, with padding."""
     found = []
-    hook = policy_module.decoder_of(policy.lm).register_forward_pre_hook(
+    hook = decoder_of(policy.lm).register_forward_pre_hook(
         lambda _, __, inputs: found.append(inputs["input_ids"].numel()), with_kwargs=True
     )
     with torch.no_grad():
@@ -115,7 +114,7 @@ def test_recurrent_layers_run_whole_sequences(name, batch, tmp_path):
 
 def test_several_ranks_run_whole_sequences(base, monkeypatch):
     assert prompts.can_share(base[0])
-    monkeypatch.setattr(prompts, "rank_and_world", lambda: (0, 2))
+    monkeypatch.setattr(shared_prompts, "rank_and_world", lambda: (0, 2))
     assert not prompts.can_share(base[0])
 
 
@@ -123,7 +122,7 @@ def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkey
     """Toy prompts of 13 tokens run whole. AdamW turns a gradient's rounding into a small step."""
     found = []
     for short in (5, 32):
-        monkeypatch.setattr(prompts, "SHORT", short)
+        monkeypatch.setattr(shared_prompts, "SHORT", short)
         train_steps(small_config(tmp_path / str(short), "--lr", "3e-6", steps=2))
         found.append(read_lines(tmp_path / str(short) / "metrics.jsonl"))
     shared, whole = found

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tables import rows
 
-import grading
-from grading import (
+from infra import grading
+from infra.grading import (
     choice,
     grade_all,
     grade_on_ranks,

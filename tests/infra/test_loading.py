@@ -10,13 +10,14 @@ from models import change_config, change_weights, published_model, save_random_m
 from toy_runs import same_weights
 from transformers import AutoModelForCausalLM
 
-import loading
-import policy as policy_module
 import toy
-from infra import sampler
+from infra import head as head_module
+from infra import loading, sampler
 from infra.errors import UserError
+from infra.head import use_our_products
+from infra.loading import BOUNDS, load_model, refuse_difference
 from infra.ranks import start_ranks
-from loading import BOUNDS, give_float32_head, load_model, load_policy, refuse_difference
+from train import load_policy
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):
 
 
 def test_float32_head_gives_unrounded_logits(base):
-    model = AutoModelForCausalLM.from_pretrained(toy.base_folder(), dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(toy.BASES["sharpen"], dtype=torch.bfloat16)
     model.lm_head.bias = torch.nn.Parameter(torch.randn(model.config.vocab_size).bfloat16())
     ids = torch.arange(5)[None]
     rounded = model(ids).logits

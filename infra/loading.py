@@ -1,0 +1,208 @@
+"""Reads a model on the first rank, and checks that it is trained and sampled as published.
+
+An unknown scale in the head, dropout, or a cache that a layer cannot use would silently change the
+model in training or sampling. So three short sequences run through `from_pretrained`'s model, the
+policy, and `generate` with the sampler's cache. If their log-probabilities differ by more than
+rounding, the model is refused. The check cannot detect a difference beyond the longest of LENGTHS
+(a sliding window, a rotary scheme for long sequences) or below the tolerance.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+from torch.distributed.tensor import distribute_tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForCausalLM
+
+from infra.errors import UserError, one_line
+from infra.head import use_our_products
+from infra.model_files import from_files, locate
+from infra.onednn import packed_weights
+from infra.ranks import on_first_rank, rank_and_world, this_device
+from infra.sampler import Batch
+
+LENGTHS = (48, 29, 9)  # of the checked sequences, padded; the longest prompt, of 40, is shared
+LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
+
+# The largest mean difference of log-probabilities that counts as rounding, nats. Random models of 4
+# to 64 layers gave at most 1.1e-5 in float32 and 0.14 in bfloat16 (0.05 with 28 layers), on a CPU.
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 0.3}
+
+
+@dataclass
+class Published:
+    """A model as published, in float32. All ranks have all of it but the weights."""
+
+    name: str | Path
+    tokenizer: object
+    config: object  # of its language model
+    generation_config: object
+    buffers: dict[str, torch.Tensor]  # some, such as rotary frequencies, are in no file
+    logprobs: torch.Tensor  # reference_logprobs, for `check`
+    lm: torch.nn.Module | None = None  # on the first rank; its language model, without images
+
+    def without_weights(self) -> torch.nn.Module:
+        """Its language model on the meta device, with our linear layers. It has no dropout."""
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(
+                self.config, dtype=torch.float32, trust_remote_code=False
+            )
+        lm.generation_config = self.generation_config
+        use_our_products(lm)
+        return lm.eval()  # with dropout the ratio would not be 1 at θ_old
+
+    @torch.no_grad()
+    def give_slices(self, lm: torch.nn.Module) -> None:
+        """Give every rank its slices of the weights, tensor by tensor, and all buffers. Once.
+
+        lm: sharded, on the meta device. The first rank's copy is freed (33 GB for 8B).
+        """
+        lm.to_empty(device=this_device())
+        for key, parameter in lm.named_parameters():
+            full = torch.empty(parameter.shape, device=this_device())
+            if self.lm is not None:
+                full.copy_(self.lm.get_parameter(key))
+            parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
+        for key, buffer in lm.named_buffers():
+            buffer.copy_(self.buffers[key])
+        self.lm = None
+
+    def check_training(self, policy: torch.nn.Module, dtype: torch.dtype) -> None:
+        """Refuse a policy that differs. All ranks call this. Raises UserError."""
+        found = policy_logprobs(self.name, policy)
+        refuse_difference(self.name, "training", found, self.logprobs, dtype)
+
+    def check_sampling(self, lm: torch.nn.Module, dtype: torch.dtype) -> None:
+        """Refuse a model that is sampled differently. All ranks call this. Raises UserError."""
+        found = sampler_logprobs(self.name, lm)
+        refuse_difference(self.name, "sampling", found, self.logprobs, dtype)
+
+
+def published_model(name: str | Path) -> Published:
+    """Read a model's files: a folder or hub id. Only the first rank reads its weights.
+
+    All ranks call this. Raises UserError.
+    """
+    folder, _, tokenizer = locate(name)
+    weights = []  # of the first rank: what `read` returns is sent to all
+
+    def read() -> tuple:
+        whole, lm = from_files(name, folder, torch.float32)  # rounds no weight
+        weights.append(lm)
+        buffers = dict(lm.named_buffers())
+        return lm.config, lm.generation_config, buffers, reference_logprobs(name, whole)
+
+    return Published(name, tokenizer, *on_first_rank(read), *weights)
+
+
+def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
+    """(full model in `dtype` with float32 logits, tokenizer), for evaluation. All ranks call this.
+
+    Raises UserError.
+    """
+    folder, _, tokenizer = locate(name)
+    whole, lm = from_files(name, folder, dtype)
+    expected = reference_logprobs(name, whole)
+    lm = lm.to(this_device())
+    use_our_products(lm)  # like train.py's sampler
+    refuse_difference(name, "sampling", sampler_logprobs(name, lm), expected, dtype)
+    return lm, tokenizer
+
+
+def decoder_of(lm: torch.nn.Module) -> torch.nn.Module:
+    """The layers below the head. The base_model of Llama4ForCausalLM is that model itself."""
+    return lm.model if lm.base_model is lm else lm.base_model
+
+
+def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
+    """The body's layers: the module list with the most parameters."""
+    lists = [part for part in decoder_of(lm).modules() if isinstance(part, torch.nn.ModuleList)]
+    return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+
+
+# ---- the check -----------------------------------------------------------------------------------
+
+
+def random_sequences(vocabulary: int) -> list[torch.Tensor]:
+    """Fixed random sequences of LENGTHS tokens."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(vocabulary, (length,), generator=generator) for length in LENGTHS]
+
+
+def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """log p of tokens [n] under the logits [n, V] that predict them: [n] float32, on the host."""
+    return logits.float().cpu().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+
+
+@torch.no_grad()
+def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
+    """log p from the model's own forward pass, without padding or cache: [3, LAST].
+
+    lm: from_pretrained's model, with any parts for images, on the CPU, so even one that fits on
+    GPUs only in shards is checked. Raises UserError if it does not run.
+    """
+    logprobs = []
+    with one_line(name, "its architecture does not run with its config.json"):
+        for sequence in random_sequences(lm.config.get_text_config().vocab_size):
+            logits = lm(sequence[None, :-1], use_cache=False).logits[0, -LAST:]
+            logprobs.append(logprobs_of(logits, sequence[-LAST:]))
+    return torch.stack(logprobs)
+
+
+@torch.no_grad()
+def policy_logprobs(name: str | Path, policy: torch.nn.Module) -> torch.Tensor:
+    """log p from the policy, in padded batches: [3, 3, LAST]. All ranks call this.
+
+    The second batch has each sequence twice, so that their prompts run once.
+    """
+    ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
+    column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
+    mask = (length - LAST <= column) & (column < length)
+    ids, mask = ids.to(this_device()), mask.to(this_device())
+    with one_line(name, "its architecture cannot be trained here"):
+        batches = [policy(ids.repeat(n, 1), mask.repeat(n, 1)).logprob for n in (1, 2)]
+        return torch.cat(batches).view(-1, len(LENGTHS), LAST).cpu()
+
+
+@torch.no_grad()
+def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
+    """log p from the sampler, with a cache and padding: [1, 3, LAST]. All ranks call this.
+
+    On a GPU [2, 3, LAST]: by `generate`, and recorded (infra/cuda_graph.py).
+    """
+    sequences = random_sequences(lm.config.vocab_size)
+    tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]
+    logprobs = []
+    for record in (False, True) if lm.device.type == "cuda" else (False,):
+        with packed_weights(lm), one_line(name, "it cannot be sampled with a cache between chunks"):
+            batch = Batch(lm, [sequence[:-LAST] for sequence in sequences])
+            _, found = batch.next_tokens(forced_draw, tokens, record=record)
+        logprobs.append(found)
+    return torch.stack(logprobs)
+
+
+def forced_draw(logits: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(token, its log p), [m, 1] each: a `draw` for sampler.Batch.next_tokens without a choice."""
+    return token, logits.float().log_softmax(-1).gather(1, token)
+
+
+def refuse_difference(
+    name: str | Path,
+    where: str,
+    logprobs: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+) -> None:
+    """Raise UserError, on all ranks, if `logprobs` differ from `expected` by more than rounding."""
+    apart = (logprobs - expected).abs().mean().nan_to_num(nan=torch.inf)
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(apart, dist.ReduceOp.MAX)
+    bound = BOUNDS[dtype]
+    if apart > bound:
+        raise UserError(
+            f"--model {name}: log-probabilities in {where} differ by {apart:.2g} nats from "
+            f"from_pretrained's (rounding: up to {bound:g}): its architecture has an unknown part "
+            "or its weights are damaged, so it cannot be used here"
+        )
