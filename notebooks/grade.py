@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import helpers
+
 import minimal
 
 POINTS = {"clipped_surrogate": 2, "token_weights": 3, "train_step": 3}  # 1 for each of the others
