@@ -146,8 +146,14 @@ def test_refused_answer_hears_which_case_failed_and_how():
 # ---- points ----------------------------------------------------------------------------------
 
 
+def all_pieces(folder):
+    """mine.py of a student who has solved everything."""
+    sys.path.insert(0, str(folder))
+    return course.pieces_before(folder / "9.ipynb")
+
+
 def test_handed_in_pieces_get_points_and_a_wrong_one_hears_its_mistake(tmp_path):
-    solved = course.pieces_before(ROOT / "notebooks" / "9.ipynb")
+    solved = forked.call(all_pieces, ROOT / "notebooks")
     assert solved.count("(-(rho[some] * s).mean())") == 1
     (tmp_path / "anna.py").write_text(solved)
     (tmp_path / "ben.py").write_text(solved.replace("(-(rho[some]", "((rho[some]"))
