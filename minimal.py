@@ -7,20 +7,20 @@
     reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
     $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
-A line of the data is {"problem": ..., "answer": ...}. The toy's problems are chains such as
-7*6+1-4, worked from left to right, mod 10. A step samples G responses to each of some problems, and
-rewards the right ones with 1. A response's advantage A compares its reward with the other rewards
-of its problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0.
-DAPO gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8
-(also where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the
-centroid of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
+The toy's problems are chains such as 7*6+1-4, worked from left to right, mod 10. A line of data is
+{"problem": ..., "answer": ...}. A step samples G responses to each of some problems, and rewards
+the right ones with 1. A response's advantage A compares its reward with the other rewards of its
+problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
+gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
+where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
+of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
 
-train.py makes the same steps up to rounding, for one pass over the problems
-(tests/test_minimal.py). It adds many GPUs, checkpoints, other methods and data.
+During one pass over the problems train.py makes the same steps, up to rounding
+(tests/test_minimal.py). It adds many GPUs, checkpoints, and other methods, models and data.
 
 Shapes, with the toy's sizes: B 128 responses, P 13 tokens of a prompt, T at most 64 of a response,
 L = P + T, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
-pass of the model, H 64 hidden units, V 30 words.
+mini-batch or a pass of the model, H 64 hidden units, V 30 words.
 """
 
 import argparse
@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -41,9 +40,7 @@ from verify import reward
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
-LOGIT_BLOCK = 2**26  # logits that exist at once
 SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
-PADDED = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -61,28 +58,28 @@ class Settings(NamedTuple):
     prompts: int = 16  # problems per step (128)
     group_size: int = 8  # G, responses per problem (16)
     mini_batch: int = 4  # problems per update (32)
-    micro_batch: int = 32  # responses that run through the model at once, as memory allows
+    micro_batch: int = 16  # responses in one pass of the model, as many as fit in memory
     max_new_tokens: int = 64  # per response, with the end token (20,480)
     lr: float = 1e-4  # (1e-6)
     seed: int = 0  # of problems and of sampling
 
 
 FOR_MODELS = {"template": "", "max_new_tokens": 512, "lr": 1e-6}  # defaults with --model
-parser = argparse.ArgumentParser("minimal.py", argparse.SUPPRESS, __doc__.splitlines()[0])
-for name, default in Settings._field_defaults.items():
-    flag = "--" + name.replace("_", "-")
-    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS)
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train, and print a line per step. Returns the metrics of each step."""
     cfg = parse_flags(argv)
-    lm, tokenizer, problems, held_out = load(cfg)
+    try:
+        lm, tokenizer, problems, held_out = load(cfg)
+    except OSError as error:  # a wrong name of a file or a model
+        parser.error(str(error).partition("\n")[0])
     optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
     generator = torch.Generator().manual_seed(SEED_STRIDE * cfg.seed)
     order = torch.randperm(len(problems), generator=generator).tolist()
 
-    print_accuracy(lm, tokenizer, held_out, cfg)
+    if held_out:
+        print_accuracy(lm, tokenizer, held_out, cfg)
     metrics = []
     for step in range(1, cfg.steps + 1):
         first = cfg.prompts * (step - 1)
@@ -94,7 +91,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
         if step in (1, cfg.steps):
             print_response(tokenizer, rollouts, advantage, weight)
         metrics.append(line)
-    print_accuracy(lm, tokenizer, held_out, cfg)
+    if held_out:
+        print_accuracy(lm, tokenizer, held_out, cfg)
     if cfg.save:
         lm.save_pretrained(cfg.save)
         tokenizer.save_pretrained(cfg.save)
@@ -182,8 +180,8 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
-    # R_i is 1 if the answer is right, else 0 (App. I). A reward of your own, a number for the text
-    # and the problem (its line of --data), goes in place of `reward`.
+    # R_i: 1 if the answer is right, else 0 (App. I). Put a reward of your own in place of `reward`:
+    # any function from the text and the problem, with all columns of its line, to a number.
     rewards = []
     for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
         text = tokenizer.decode(row[own], skip_special_tokens=True)
@@ -194,7 +192,7 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
     ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
     is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
-    return Rollouts(ids, is_token, torch.tensor(rewards, device=lm.device))
+    return Rollouts(ids, is_token, torch.tensor(rewards, dtype=torch.float32, device=lm.device))
 
 
 def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
@@ -206,33 +204,24 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
     return advantages.masked_fill(all_equal, 0.0).flatten()  # exactly 0, despite rounding
 
 
-def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 32) -> tuple:
+def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 16) -> tuple:
     """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
-    # micro_batch responses at a time. Memory holds the layers' results for these only, since
-    # `checkpoint` computes them again in the backward pass.
+    # micro_batch responses at a time. `checkpoint` runs each pass again in the backward pass, so
+    # that memory holds the activations and logits of one pass only.
     parts = zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True)
-    outputs = [checkpoint(micro_batch_outputs, lm, *part, use_reentrant=False) for part in parts]
+    outputs = [checkpoint(one_pass, lm, *part, use_reentrant=False) for part in parts]
     logprobs, states = zip(*outputs, strict=True)
     return torch.cat(logprobs), torch.cat(states)
 
 
-def micro_batch_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
-    """token_outputs of a micro-batch: ids and is_token [b, L]."""
+def one_pass(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
+    """token_outputs of b responses. Log-probabilities are in float32, also on a GPU."""
     with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
         states = lm.get_decoder()(ids, use_cache=False).last_hidden_state  # [b, L, H]
     hidden = states[:, :-1][is_token[:, 1:]].float()  # [n, H]; the state at t - 1 predicts token t
     token = ids[is_token]  # [n]
-    # Blocks of tokens, so that few logits [m, V] exist at once.
-    size = max(1, LOGIT_BLOCK // lm.config.get_text_config().vocab_size)
-    blocks = zip(hidden.split(size), token.split(size), strict=True)
-    parts = [checkpoint(head_logprob, lm, *block, use_reentrant=False) for block in blocks]
-    return torch.cat(parts), hidden
-
-
-def head_logprob(lm, hidden: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """log π_θ of m tokens, in float32: hidden [m, H], token [m] -> [m]."""
-    logits = lm.get_output_embeddings()(hidden)  # [m, V]
-    return -cross_entropy(logits, token, reduction="none")
+    logprobs = lm.get_output_embeddings()(hidden).log_softmax(dim=-1)  # [n, V]
+    return logprobs.gather(1, token[:, None]).squeeze(1), hidden
 
 
 def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
@@ -287,10 +276,7 @@ def temperatures(margin, A) -> torch.Tensor:
 
 
 def fixed_draws(keys: list[tuple], P: int, count: int):
-    """A logits processor for `generate`: token t is drawn by number t of a key's generator.
-
-    So methods are compared on the same draws, fixed by (seed, step, problem, sample, position).
-    """
+    """A logits processor for `generate`: token t is drawn by number t of a key's generator."""
     draws = np.stack([np.random.default_rng(key).random(count) for key in keys])  # [B, count]
 
     def only_the_drawn(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -311,30 +297,35 @@ def inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
     """Print the mean reward of one sampled and of one greedy response to each problem."""
     one = cfg._replace(group_size=1)
-    size = cfg.prompts * cfg.group_size  # responses at once: as many as in a step
-    sampled = greedy = 0.0
-    for first in range(0, len(problems), size):
-        chosen = range(first, min(first + size, len(problems)))
-        sampled += sample(lm, tokenizer, problems, chosen, one).rewards.sum().item()
-        greedy += sample(lm, tokenizer, problems, chosen, one, greedy=True).rewards.sum().item()
-    if problems:
-        print(f"accuracy {sampled / len(problems):.3f}, greedy {greedy / len(problems):.3f}")
+    sampled, greedy = [], []
+    for part in torch.arange(len(problems)).split(cfg.prompts * cfg.group_size):  # as in a step
+        sampled.append(sample(lm, tokenizer, problems, part.tolist(), one).rewards)
+        greedy.append(sample(lm, tokenizer, problems, part.tolist(), one, greedy=True).rewards)
+    print(f"accuracy {torch.cat(sampled).mean():.3f}, greedy {torch.cat(greedy).mean():.3f}")
 
 
 def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     """Print the response with the largest |A|: its reward, its A, and ρ after each token."""
-    length = rollouts.is_token.sum(dim=1)  # [B]
-    first = length.cumsum(dim=0) - length  # [B] the index of each first token among the N
-    i = advantage[first].abs().argmax()
-    ids = rollouts.ids[i][rollouts.is_token[i]]
-    words = [word.strip() or "newline" for word in tokenizer.batch_decode(ids[:, None])]
-    rho = weight[first[i] : first[i] + length[i]].tolist()
+    length = rollouts.is_token.sum(dim=1).tolist()  # [B]
+    A = torch.stack([part[0] for part in advantage.split(length)])  # [B]
+    i = int(A.abs().argmax())
+    tokens = rollouts.ids[i][rollouts.is_token[i]]
+    words = [word.strip() or "newline" for word in tokenizer.batch_decode(tokens[:, None])]
+    rho = weight.split(length)[i].tolist()
     text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
-    print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first[i]]:.2f}: {text}", flush=True)
+    print(f"reward {rollouts.rewards[i]:.0f}, A {A[i]:.2f}: {text}", flush=True)
+
+
+# ---- flags, problems and models: what follows is no part of the algorithm ------------------------
+
+parser = argparse.ArgumentParser(prog="minimal.py", usage=argparse.SUPPRESS)  # errors are one line
+for name, default in Settings._field_defaults.items():
+    flag = "--" + name.replace("_", "-")
+    parser.add_argument(flag, type=type(default), default=argparse.SUPPRESS, help=f"{default!r}")
 
 
 def parse_flags(argv: list[str] | None) -> Settings:
-    """The settings, with what is on the command line. A mistake ends in one line."""
+    """The settings, with the flags on the command line. A mistake ends in one line."""
     given = vars(parser.parse_args(argv))
     cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
     mistakes = {
@@ -360,22 +351,39 @@ def load(cfg: Settings) -> tuple:
 
     problems = read(cfg.data)
     held_out = read(cfg.eval_data) if cfg.eval_data else []
+    if len(problems) < cfg.prompts:  # a problem would come twice, with the same responses
+        parser.error(f"{cfg.data} has {len(problems)} problems, fewer than --prompts")
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    lm = AutoModelForCausalLM.from_pretrained(cfg.model, dtype=torch.float32)
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    lm, info = AutoModelForCausalLM.from_pretrained(cfg.model, **how)
+    if info["missing_keys"]:  # they would be random
+        parser.error(f"--model {cfg.model} has no {min(info['missing_keys'])}: see train.py")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     if tokenizer.chat_template:
-        user = [{"role": "user", "content": BOXED}]
-        behind = tokenizer.apply_chat_template(user, tokenize=False).partition(BOXED)[2]
+        chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
+        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2]
         behind = tokenizer(behind, add_special_tokens=False).input_ids
-        ends.update([x for x in behind if x in tokenizer.added_tokens_decoder][:1])  # of a turn
+        special = [token for token in behind if token in tokenizer.added_tokens_decoder]
+        ends.update(special[:1])  # it closes the assistant's turn
     elif not cfg.template:
         parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
 
-    # Nothing else is kept of the generation config: a repetition penalty would change π.
+    # Of the generation config only the end tokens stay: a repetition penalty would change π.
     lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
-    check(lm, tokenizer, problems + held_out, cfg)
+    longest = encode(tokenizer, problems + held_out, cfg.template).input_ids.shape[1]
+    limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
+    if limit and longest + cfg.max_new_tokens > limit:
+        parser.error(f"a prompt has {longest} of the model's {limit} tokens: use train.py")
+
+    # This page's log p must be those of the model's own forward pass: here of the first prompt.
+    ids = encode(tokenizer, problems[:1], cfg.template).input_ids  # [1, P]
+    with torch.no_grad():
+        own = lm(ids).logits[0, :-1].log_softmax(dim=-1).gather(1, ids[0, 1:, None]).squeeze(1)
+        ours, _ = token_outputs(lm, ids, torch.arange(ids.shape[1])[None] > 0)
+    if (ours - own).abs().mean() > 1e-4:  # more than rounding
+        parser.error("the model's head has a scale or a cap, or another part: use train.py")
     lm.to("cuda" if torch.cuda.is_available() else "cpu")
     return lm, tokenizer, problems, held_out
 
@@ -385,48 +393,19 @@ def read(path: str) -> list[dict]:
     problems = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     for i, x in enumerate(problems):
         if not isinstance(x.get("problem"), str) or x.get("answer") in (None, ""):
-            parser.error(
-                f"{path}, line {i + 1}: no problem or answer; train.py reads other columns"
-            )
+            parser.error(f"{path}, line {i + 1}: no problem or no answer; train.py reads more")
     return problems
 
 
 def encode(tokenizer, problems: list[dict], template: str):
     """input_ids and attention_mask [B, P] of the prompts, padded on the left."""
-    if template:
-        prompts = [template.replace("{problem}", x["problem"]) for x in problems]
-    else:
+    prompts = [template.replace("{problem}", x["problem"]) for x in problems]
+    if not template:
         chats = [[{"role": "user", "content": x["problem"] + BOXED}] for x in problems]
         prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
-    start = bool(template)  # a chat template has its own start token
-    return tokenizer(prompts, add_special_tokens=start, **PADDED)
-
-
-@torch.no_grad()
-def check(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
-    """Refuse prompts that are too long, and a model that is not its own forward pass here."""
-    length = encode(tokenizer, problems, cfg.template).attention_mask.sum(dim=1)  # of each prompt
-    longest = int(length.max()) + cfg.max_new_tokens
-    limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None) or longest
-    if longest > limit:
-        parser.error(f"{longest} tokens exceed the model's {limit}: train.py drops long prompts")
-
-    chosen = [int(length.argmin()), int(length.argmax())]
-    keys = [(cfg.seed, 0, i, j) for i in chosen for j in range(2)]
-    few = cfg._replace(group_size=2, max_new_tokens=16)
-    rollouts = sample(lm, tokenizer, problems, chosen, few)
-    for key, ids, is_token in zip(keys, rollouts.ids, rollouts.is_token, strict=True):
-        end = is_token.nonzero().max() + 1
-        logits = lm(ids[None, :end]).logits[0, :-1][is_token[1:end]]  # [n, V]
-        token = ids[is_token]  # [n]
-        own = -cross_entropy(logits, token, reduction="none")
-        logprob, _ = token_outputs(lm, ids[None], is_token[None])
-        draws = torch.from_numpy(np.random.default_rng(key).random(len(token)))
-        if (logprob - own).abs().mean() > 1e-4 or (inverse_cdf(logits, draws) != token).any():
-            parser.error(
-                f"--model {cfg.model} differs from its own forward pass: its head has a scale or a "
-                "soft cap, or it takes no padding. Use train.py"
-            )
+    special = bool(template)  # a chat template has its own
+    how = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
+    return tokenizer(prompts, add_special_tokens=special, **how)
 
 
 if __name__ == "__main__":

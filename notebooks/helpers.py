@@ -31,7 +31,7 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"  # for the colour-blind too
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
-PASS = ("token_outputs", "micro_batch_outputs", "head_logprob")  # the model's pass: for everyone
+PASS = ("token_outputs", "one_pass")  # the model's pass: for everyone
 ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # the answers' files
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
