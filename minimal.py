@@ -105,7 +105,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
     ids, is_token, rewards = rollouts
     length = is_token.sum(dim=1)  # [B]
-    responses = torch.arange(len(ids), device=ids.device)  # [B] 0, 1, ...
+    responses = torch.arange(len(ids), device=ids.device)  # [B] their numbers
     response_of_token = responses.repeat_interleave(length)  # [N]
     advantage = group_advantages(rewards, cfg.group_size)  # [B]
     A = advantage[response_of_token]  # [N]
@@ -122,14 +122,14 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         if not advantage[mini_batch].any():
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
-        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8): a sum, so one part after the other.
+        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8), a sum: its gradient adds up part by part.
         n, away = length[mini_batch].sum(), 0.0  # tokens with A = 0 count in n
         for part in mini_batch.split(cfg.micro_batch):
-            tokens = torch.isin(response_of_token, part)  # [N] those of its responses
+            tokens = torch.isin(response_of_token, part)  # [N]
             logprob, _ = token_outputs(lm, ids[part], is_token[part], cfg.micro_batch)
             surrogate = clipped_surrogate(logprob, old_logprob[tokens], A[tokens])
             objective = (weight[tokens] * surrogate).sum() / n
-            (-objective).backward()  # adds to the gradient
+            (-objective).backward()
             loss -= objective.item() / len(mini_batches)
             away += (logprob - old_logprob[tokens]).expm1().abs().sum().item() / n.item()
         norm = clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True)
@@ -165,21 +165,20 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
         ids = lm.generate(**prompts, logits_processor=processors, max_new_tokens=cfg.max_new_tokens)
 
     ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
-    is_end = torch.isin(ids[:, P:], ends)  # [B, T]; ids are [B, L]
+    is_end = torch.isin(ids[:, P:], ends)  # [B, T]
     ends_before = is_end.cumsum(dim=1) - is_end.long()  # [B, T] end tokens before each column
     is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
-    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
-    for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
-        text = tokenizer.decode(row[own], skip_special_tokens=True)
-        # A response that was cut off (not ended) earns 1 only if it has stated its answer.
-        rewards.append(reward(text, problem["answer"], truncated=not ended))
-
-    # The padding moves behind the response, where no token attends to it: then no mask is needed.
     padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
-    ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
-    is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
+    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
+    for i, problem in enumerate(repeated):
+        text = tokenizer.decode(ids[i][is_token[i]], skip_special_tokens=True)
+        # A response that was cut off earns 1 only if it has stated its answer.
+        rewards.append(reward(text, problem["answer"], truncated=not is_end[i].any()))
+        # The padding moves behind the response: no token attends to it there, without any mask.
+        ids[i] = ids[i].roll(-padding[i])
+        is_token[i] = is_token[i].roll(-padding[i])
     return Rollouts(ids, is_token, torch.tensor(rewards, dtype=torch.float32, device=lm.device))
 
 
