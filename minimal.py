@@ -1,22 +1,17 @@
 """DelTA in one file: trains the toy, or any Hugging Face model, on one device.
 
     $ python minimal.py           # the toy, in two minutes on a CPU; --method dapo, --K 0, --seed 1
-    accuracy 0.305, greedy 0.182
-    step    1/160  reward 0.195  mixed 0.875  loss -0.0584  grad_norm 0.146  logprob -0.0842
-                   |r-1| 0.00152  length 40  weight+ 1.16  weight- 0.982
-    reward 1, A 2.47: So(1.19)  2(1.19)  *(1.19)  5(1.19)  =(1.19)  0(1.27)  newline(1.19)  ...
     $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
-The toy's problems are chains such as 7*6+1-4, worked from left to right, mod 10. A line of data is
-{"problem": ..., "answer": ...}. A step samples G responses to each of some problems, and rewards
+A line of data is {"problem": ..., "answer": ...}. The toy's problems are chains such as 7*6+1-4,
+worked from left to right, mod 10. A step samples G responses to each of some problems, and rewards
 the right ones with 1. A response's advantage A compares its reward with the other rewards of its
 problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
 gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
 where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
 of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
 
-During one pass over the problems train.py makes the same steps, up to rounding
-(tests/test_minimal.py). It adds many GPUs, checkpoints, and other methods, models and data.
+During one pass over the problems train.py makes the same steps, up to rounding.
 
 Shapes, with the toy's sizes: B 128 responses, P 13 tokens of a prompt, T at most 64 of a response,
 L = P + T, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
@@ -31,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import toy
@@ -111,50 +105,51 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
     ids, is_token, rewards = rollouts
     length = is_token.sum(dim=1)  # [B]
+    responses = torch.arange(len(ids), device=ids.device)  # [B] their numbers
+    response_of_token = responses.repeat_interleave(length)  # [N]
     advantage = group_advantages(rewards, cfg.group_size)  # [B]
-    advantage = advantage.repeat_interleave(length)  # [N], the same for all tokens of a response
+    A = advantage[response_of_token]  # [N]
 
     # One pass at θ_old. The weights ρ come from it and stay fixed during the updates.
     with torch.no_grad():
         old_logprob, hidden = token_outputs(lm, ids, is_token, cfg.micro_batch)  # [N], [N, H]
-        weight = token_weights(cfg.method, hidden, old_logprob, advantage, cfg.K)  # ρ [N]
+        weight = token_weights(cfg.method, hidden, old_logprob, A, cfg.K)  # ρ [N]
 
     # One update per mini-batch of responses.
-    mini_batch = torch.arange(len(ids), device=ids.device) // (cfg.mini_batch * cfg.group_size)
-    mini_batch_of_token = mini_batch.repeat_interleave(length)  # [N] its number: 0, 1, ...
-    losses, norms, away = [], [], 0.0
-    for k in range(int(mini_batch.max()) + 1):
-        responses = mini_batch == k  # [B]
-        tokens = mini_batch_of_token == k  # [N], of which n are True
-        if not advantage[tokens].any():
-            losses.append(0.0)
+    mini_batches = responses.split(cfg.mini_batch * cfg.group_size)
+    loss, norms, away = 0.0, [], 0.0
+    for mini_batch in mini_batches:
+        if not advantage[mini_batch].any():
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
-        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8). Tokens with A = 0 count in n.
-        logprob, _ = token_outputs(lm, ids[responses], is_token[responses], cfg.micro_batch)  # [n]
-        surrogate = clipped_surrogate(logprob, old_logprob[tokens], advantage[tokens])
-        objective = (weight[tokens] * surrogate).sum() / len(surrogate)
-        (-objective).backward()
+        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8), a sum: its gradient adds up part by part.
+        n, away = length[mini_batch].sum(), 0.0  # tokens with A = 0 count in n
+        for part in mini_batch.split(cfg.micro_batch):
+            tokens = torch.isin(response_of_token, part)  # [N]
+            logprob, _ = token_outputs(lm, ids[part], is_token[part], cfg.micro_batch)
+            surrogate = clipped_surrogate(logprob, old_logprob[tokens], A[tokens])
+            objective = (weight[tokens] * surrogate).sum() / n
+            (-objective).backward()
+            loss -= objective.item() / len(mini_batches)
+            away += (logprob - old_logprob[tokens]).expm1().abs().sum().item() / n.item()
         norm = clip_grad_norm_(lm.parameters(), MAX_GRAD_NORM, error_if_nonfinite=True)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(-objective.item())
         norms.append(norm.item())
-        away = (logprob - old_logprob[tokens]).expm1().abs().mean().item()  # mean |r - 1|
 
     metrics = {
         "reward": rewards.mean().item(),
         "mixed": (rewards.view(-1, cfg.group_size).std(dim=1) > 0).float().mean().item(),
-        "loss": sum(losses) / len(losses),  # no measure of progress: at r = 1 it is -mean(ρ A)
+        "loss": loss,  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
-        "|r-1|": away,  # in the last update
+        "|r-1|": away,  # the mean in the last update
         "length": length.float().mean().item(),
     }
-    for name, side in (("weight+", advantage > 0), ("weight-", advantage < 0)):
+    for name, side in (("weight+", A > 0), ("weight-", A < 0)):
         if side.any():
             metrics[name] = weight[side].mean().item()  # the side's mean ρ
-    return metrics, advantage, weight
+    return metrics, A, weight
 
 
 def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False) -> Rollouts:
@@ -167,12 +162,7 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     keys = [(cfg.seed, step, i, j) for i in chosen for j in range(cfg.group_size)]
     processors = [] if greedy else [fixed_draws(keys, P, cfg.max_new_tokens)]
     with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
-        ids = lm.generate(
-            prompts.input_ids,  # [B, P]
-            attention_mask=prompts.attention_mask,  # [B, P]
-            logits_processor=processors,  # without one: the likeliest token
-            max_new_tokens=cfg.max_new_tokens,
-        )  # [B, L]
+        ids = lm.generate(**prompts, logits_processor=processors, max_new_tokens=cfg.max_new_tokens)
 
     ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
     is_end = torch.isin(ids[:, P:], ends)  # [B, T]
@@ -180,18 +170,15 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
-    # R_i: 1 if the answer is right, else 0 (App. I). Put a reward of your own in place of `reward`:
-    # any function from the text and the problem, with all columns of its line, to a number.
-    rewards = []
-    for row, own, problem, ended in zip(ids, is_token, repeated, is_end.any(dim=1), strict=True):
-        text = tokenizer.decode(row[own], skip_special_tokens=True)
-        # A response that was cut off (not ended) earns 1 only if it has stated its answer.
-        rewards.append(reward(text, problem["answer"], truncated=not ended))
-
-    # The padding moves behind the response, where no token attends to it: then no mask is needed.
     padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
-    ids = torch.stack([row.roll(-k) for row, k in zip(ids, padding, strict=True)])
-    is_token = torch.stack([row.roll(-k) for row, k in zip(is_token, padding, strict=True)])
+    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
+    for i, problem in enumerate(repeated):
+        text = tokenizer.decode(ids[i][is_token[i]], skip_special_tokens=True)
+        # A response that was cut off earns 1 only if it has stated its answer.
+        rewards.append(reward(text, problem["answer"], truncated=not is_end[i].any()))
+        # The padding moves behind the response: no token attends to it there, without any mask.
+        ids[i] = ids[i].roll(-padding[i])
+        is_token[i] = is_token[i].roll(-padding[i])
     return Rollouts(ids, is_token, torch.tensor(rewards, dtype=torch.float32, device=lm.device))
 
 
@@ -206,22 +193,16 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
 
 def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 16) -> tuple:
     """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
-    # micro_batch responses at a time. `checkpoint` runs each pass again in the backward pass, so
-    # that memory holds the activations and logits of one pass only.
-    parts = zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True)
-    outputs = [checkpoint(one_pass, lm, *part, use_reentrant=False) for part in parts]
-    logprobs, states = zip(*outputs, strict=True)
+    logprobs, states = [], []
+    for row, own in zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True):
+        with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
+            state = lm.get_decoder()(row, use_cache=False).last_hidden_state  # [b, L, H]
+        hidden = state[:, :-1][own[:, 1:]].float()  # the state at t - 1 predicts token t
+        logits = lm.get_output_embeddings()(hidden)  # [., V] in float32, also on a GPU
+        logprob = logits.log_softmax(dim=-1).gather(1, row[own][:, None])
+        logprobs.append(logprob.squeeze(1))
+        states.append(hidden)
     return torch.cat(logprobs), torch.cat(states)
-
-
-def one_pass(lm, ids: torch.Tensor, is_token: torch.Tensor) -> tuple:
-    """token_outputs of b responses. Log-probabilities are in float32, also on a GPU."""
-    with torch.autocast(lm.device.type, torch.bfloat16, enabled=lm.device.type == "cuda"):
-        states = lm.get_decoder()(ids, use_cache=False).last_hidden_state  # [b, L, H]
-    hidden = states[:, :-1][is_token[:, 1:]].float()  # [n, H]; the state at t - 1 predicts token t
-    token = ids[is_token]  # [n]
-    logprobs = lm.get_output_embeddings()(hidden).log_softmax(dim=-1)  # [n, V]
-    return logprobs.gather(1, token[:, None]).squeeze(1), hidden
 
 
 def clipped_surrogate(logprob, old_logprob, A) -> torch.Tensor:
@@ -306,14 +287,13 @@ def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
 
 def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
     """Print the response with the largest |A|: its reward, its A, and ρ after each token."""
-    length = rollouts.is_token.sum(dim=1).tolist()  # [B]
-    A = torch.stack([part[0] for part in advantage.split(length)])  # [B]
-    i = int(A.abs().argmax())
+    first = int(advantage.abs().argmax())  # its first token, among N
+    i = rollouts.is_token.nonzero()[first, 0]  # its row, among B
     tokens = rollouts.ids[i][rollouts.is_token[i]]
     words = [word.strip() or "newline" for word in tokenizer.batch_decode(tokens[:, None])]
-    rho = weight.split(length)[i].tolist()
+    rho = weight[first : first + len(tokens)].tolist()
     text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
-    print(f"reward {rollouts.rewards[i]:.0f}, A {A[i]:.2f}: {text}", flush=True)
+    print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first]:.2f}: {text}", flush=True)
 
 
 # ---- flags, problems and models: what follows is no part of the algorithm ------------------------
@@ -328,17 +308,14 @@ def parse_flags(argv: list[str] | None) -> Settings:
     """The settings, with the flags on the command line. A mistake ends in one line."""
     given = vars(parser.parse_args(argv))
     cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
-    mistakes = {
-        "--method is delta or dapo: for others see train.py": cfg.method not in ("delta", "dapo"),
-        "--K does nothing with --method dapo": cfg.method == "dapo" and "K" in given,
-        "--model and --data need each other": bool(cfg.model) != bool(cfg.data or cfg.eval_data),
-        "--template has no {problem}": cfg.template and "{problem}" not in cfg.template,
-        "--group-size must be at least 2": cfg.group_size < 2,
-        f"--save {cfg.save} exists": cfg.save and Path(cfg.save).exists(),
-    }
-    for message, is_made in mistakes.items():
-        if is_made:
-            parser.error(message)
+    if cfg.method not in ("delta", "dapo"):
+        parser.error("--method is delta or dapo: for others see train.py")
+    if bool(cfg.model) != bool(cfg.data or cfg.eval_data):
+        parser.error("--model and --data need each other")
+    if cfg.template and "{problem}" not in cfg.template:
+        parser.error("--template has no {problem}")
+    if cfg.save and Path(cfg.save).exists():
+        parser.error(f"--save {cfg.save} exists")
     return cfg._replace(template=cfg.template.replace("\\n", "\n"))  # \n as typed in a shell
 
 
@@ -351,8 +328,6 @@ def load(cfg: Settings) -> tuple:
 
     problems = read(cfg.data)
     held_out = read(cfg.eval_data) if cfg.eval_data else []
-    if len(problems) < cfg.prompts:  # a problem would come twice, with the same responses
-        parser.error(f"{cfg.data} has {len(problems)} problems, fewer than --prompts")
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     how = {"dtype": torch.float32, "output_loading_info": True}
@@ -363,10 +338,9 @@ def load(cfg: Settings) -> tuple:
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
     if tokenizer.chat_template:
         chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
-        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2]
-        behind = tokenizer(behind, add_special_tokens=False).input_ids
-        special = [token for token in behind if token in tokenizer.added_tokens_decoder]
-        ends.update(special[:1])  # it closes the assistant's turn
+        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2].strip()
+        added = tokenizer.get_added_vocab()  # of these, one closes the assistant's turn
+        ends.update(added[token] for token in added if behind.startswith(token))
     elif not cfg.template:
         parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
 
@@ -399,13 +373,14 @@ def read(path: str) -> list[dict]:
 
 def encode(tokenizer, problems: list[dict], template: str):
     """input_ids and attention_mask [B, P] of the prompts, padded on the left."""
-    prompts = [template.replace("{problem}", x["problem"]) for x in problems]
-    if not template:
+    if template:
+        prompts = [template.replace("{problem}", x["problem"]) for x in problems]
+    else:
         chats = [[{"role": "user", "content": x["problem"] + BOXED}] for x in problems]
         prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
-    special = bool(template)  # a chat template has its own
-    how = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
-    return tokenizer(prompts, add_special_tokens=special, **how)
+    how = {"padding": True, "padding_side": "left", "return_token_type_ids": False}
+    how["add_special_tokens"] = bool(template)  # a chat template has its own
+    return tokenizer(prompts, return_tensors="pt", **how)
 
 
 if __name__ == "__main__":

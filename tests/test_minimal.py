@@ -141,7 +141,6 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
     "flags, message",
     [
         ("--method grpo", "--method is delta or dapo"),
-        ("--method dapo --K 1", "--K does nothing"),
         ("--data DATA", "--model and --data"),
         ("--model MODEL", "--model and --data"),
         ("--model MODEL --data DATA", "--template"),
@@ -151,8 +150,6 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         ("--model MODEL --data OTHER --template {problem}", "line 1"),
         ("--model MODEL --data DATA --template {problem} --max-new-tokens 999", "train.py"),
         ("--model MODEL --data DATA --template {problem} --save MODEL", "exists"),
-        ("--model MODEL --data DATA --template {problem} --prompts 19", "fewer than --prompts"),
-        ("--group-size 1", "--group-size"),
         ("--prompts x", "--prompts"),
     ],
 )
