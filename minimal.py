@@ -310,6 +310,8 @@ def parse_flags(argv: list[str] | None) -> Settings:
     cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
     if cfg.method not in ("delta", "dapo"):
         parser.error("--method is delta or dapo: for others see train.py")
+    if cfg.method == "dapo" and "K" in given:
+        parser.error("--K does nothing with --method dapo")
     if bool(cfg.model) != bool(cfg.data or cfg.eval_data):
         parser.error("--model and --data need each other")
     if cfg.template and "{problem}" not in cfg.template:
@@ -328,6 +330,8 @@ def load(cfg: Settings) -> tuple:
 
     problems = read(cfg.data)
     held_out = read(cfg.eval_data) if cfg.eval_data else []
+    if len(problems) < cfg.prompts:  # one would come twice, with the same responses
+        parser.error(f"{cfg.data} has {len(problems)} problems, fewer than --prompts")
     tokenizer = AutoTokenizer.from_pretrained(cfg.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     how = {"dtype": torch.float32, "output_loading_info": True}

@@ -141,6 +141,8 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
     "flags, message",
     [
         ("--method grpo", "--method is delta or dapo"),
+        ("--method dapo --K 1", "--K does nothing"),
+        ("--model MODEL --data DATA --template {problem} --prompts 19", "fewer than --prompts"),
         ("--data DATA", "--model and --data"),
         ("--model MODEL", "--model and --data"),
         ("--model MODEL --data DATA", "--template"),

@@ -147,23 +147,22 @@ def assert_same_update(theirs, ours) -> None:
 
 
 def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
-    """The responses to prompts of one length."""
-    tokens = [torch.from_numpy(x.response.tokens).long() for x in rollouts]
-    prompts = torch.tensor([x.response.prompt for x in rollouts])
-    ids = torch.cat([prompts, pad_sequence(tokens, batch_first=True)], dim=1)
-    is_token = pad_sequence([torch.ones_like(each) for each in tokens], batch_first=True).bool()
+    """The page's record of the same responses."""
+    ids, is_token = [], []
+    for prompt, tokens in ((x.response.prompt, x.response.tokens) for x in rollouts):
+        ids.append(torch.tensor([*prompt, *tokens.tolist()]))
+        is_token.append(torch.arange(len(ids[-1])) >= len(prompt))
     rewards = torch.tensor([x.reward for x in rollouts])
-    return minimal.Rollouts(ids, is_token, rewards)
+    padded = [pad_sequence(rows, batch_first=True) for rows in (ids, is_token)]
+    return minimal.Rollouts(*padded, rewards)
 
 
 def test_a_step_is_minimals(step):
     """Advantages, token weights, loss, gradient norm, and what AdamW makes of two updates."""
     lm, cfg = plain_model(), step["cfg"]
     optimizer = torch.optim.AdamW(lm.parameters(), cfg.lr, weight_decay=cfg.weight_decay)
-    with patch.multiple(minimal, PROMPTS=2, MINI_BATCH=1, GROUP_SIZE=2):
-        metrics, A, weight = minimal.train_step(
-            lm, optimizer, as_minimal(step["rollouts"]), "delta"
-        )
+    page = minimal.Settings(prompts=2, group_size=2, mini_batch=1)
+    metrics, A, weight = minimal.train_step(lm, optimizer, as_minimal(step["rollouts"]), page)
     del optimizer
 
     assert A.abs().min() > 0.1 and weight.std() > 0.01
