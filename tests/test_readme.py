@@ -17,7 +17,13 @@ import minimal
 import train
 from benchmarks.__main__ import WHERE
 
-PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "RESULTS.md",
+    ROOT / "toy/README.md",
+    ROOT / "programs/README.md",
+]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 README = (ROOT / "README.md").read_text()
 METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
 
