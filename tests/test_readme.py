@@ -25,7 +25,7 @@ PAGES = [
 ]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 README = (ROOT / "README.md").read_text()
-METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
+METRICS = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1]
 
 
 def code_blocks(text: str, language: str = "") -> list[str]:
