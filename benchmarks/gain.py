@@ -41,7 +41,7 @@ from infra.flags import Parser, flag, spelled
 from infra.folder import UNFINISHED, claim, identity_of, write_json, write_text, writing
 from infra.loading import decoder_of, load_model
 from infra.micro_batches import MicroBatch, mini_batches
-from infra.problems import encode_prompts, load_sets
+from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Progress, Stopwatch
 from infra.ranks import rank_and_world, start_ranks, this_device
 from infra.shared_prompts import shares_prompts
@@ -71,6 +71,7 @@ ADAM = "rate, with Adam"
 PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
 FIRST = 2  # the line of the first row, dapo; J and entropy come before
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
+OF_A_BATCH += ("reward", "stop")
 
 BLOCKS = 16  # of batches, for the jackknife
 COORDINATES = 2**20
@@ -258,7 +259,7 @@ class Study:
         lm, tokenizer = load_model(model_folder(cfg))
         problems, _ = load_sets(cfg)
         problems, prompts = encode_prompts(
-            problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template
+            problems, tokenizer, cfg.max_prompt_tokens, *prompt_flags(cfg).values()
         )
         if len(problems) < len(self.own):
             raise UserError(
@@ -275,7 +276,7 @@ class Study:
         flags["rows"] = list(self.methods)
         seen = {"problems": self.run.problems, "prompts": self.run.prompts}
         identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
-        claim(self.folder, identity, FILES)
+        claim(self.folder, identity, FILES, Config)
         write_json(self.folder / "config.json", identity)
 
     def measure(self) -> Path:

@@ -37,7 +37,7 @@ from infra.errors import Stop, UserError, one_line_endings
 from infra.head import block_size
 from infra.loading import decoder_layers
 from infra.model_files import from_files, locate
-from infra.problems import encode_prompts, load_sets
+from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Stopwatch, total_seconds
 from infra.ranks import computation_dtype, this_device
 from infra.sampler import left_padded
@@ -180,7 +180,7 @@ def seconds_of_products(shapes: list[tuple[int, int]], rows: int, dtype: torch.d
 
 def prompts_of(cfg: Config) -> list[list[int]]:
     """Token ids of the first --prompts problems."""
-    encoding = locate(cfg.model)[2], cfg.max_prompt_tokens, cfg.prompt_template
+    encoding = locate(cfg.model)[2], cfg.max_prompt_tokens, *prompt_flags(cfg).values()
     return encode_prompts(load_sets(cfg)[0], *encoding)[1][: cfg.prompts]
 
 

@@ -31,6 +31,7 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"  # for the colour-blind too
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
+PASS = ("token_outputs", "one_pass")  # the model's pass: for everyone
 ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # the answers' files
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
@@ -47,7 +48,9 @@ def show(fig: plt.Figure, alt: str) -> None:
     display(Image(png.getvalue(), alt=alt))
 
 
-def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call):
+def check(
+    answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call, mistakes=None
+):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
     answer: numbers; with `cases`, name -> arguments, a function. Then `expected` is the reference,
@@ -55,6 +58,7 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
     hint: printed if the first case fails; a later one has its name.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None: all.
+    mistakes: what somebody did -> a wrong answer; one that the answer is equal to is named.
     """
     try:
         for where, case in ({"": ()} if cases is None else cases).items():
@@ -74,10 +78,22 @@ def check(answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), r
         if code and inspect.trace()[-1].filename == code.co_filename:
             raise  # an error in the answer's own lines
         fits = (not where or where == next(iter(cases))) and not str(fault).startswith("it ")
-        print(f"not right{place}: {fault}.{f' {hint}' * fits}")
+        named = name_of(mistakes or {}, found, case, tolerance, run)
+        print(f"not right{place}: {fault}.{named or f' {hint}' * fits}")
         return False
     print("right")
     return True
+
+
+def name_of(mistakes: dict, found, case: tuple, tolerance: float, run: Callable) -> str:
+    """A sentence with the first mistake whose result is the one found, or nothing."""
+    for name, wrong in mistakes.items():
+        try:
+            compare(found, run(wrong, *deepcopy(case)) if callable(wrong) else wrong, tolerance)
+        except (ValueError, TypeError):  # another result, or none
+            continue
+        return f" You get this {name}."
+    return ""
 
 
 @contextmanager
@@ -89,7 +105,7 @@ def closed(may_use, reference: Callable):
 
     every = [x for name in ANSWERS for x in vars(import_module(name)).values()]
     functions = {reference, *PIECES.values(), *filter(inspect.isfunction, every)}
-    inner = {inspect.unwrap(x) for x in functions if x.__name__ not in may_use}
+    inner = {inspect.unwrap(x) for x in functions if x.__name__ not in {*may_use, *PASS}}
     codes = {x: x.__code__ for x in inner if x.__module__ in (*ANSWERS, "__main__")}
     try:
         for function in codes:
@@ -161,22 +177,24 @@ if "google.colab" in sys.modules:
     sys.modules["google.colab"].drive.mount("/content/drive")
     COURSE = Path("/content/drive/MyDrive")
 MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
-NAMES = "group_advantages inverse_cdf centroids token_gradient_proxy margins token_weights"
-NAMES += " temperatures train_step"  # `temperatures` is a part of `token_weights`
+NAMES = "group_advantages inverse_cdf clipped_surrogate centroids token_gradient_proxy margins"
+NAMES += " token_weights temperatures train_step"  # `temperatures` is a part of `token_weights`
 PIECES = {name: getattr(minimal, name) for name in NAMES.split()}
 BAR, IMPORTS = "\n\n# ---- ", "import minimal\nimport numpy as np\nimport torch\n\n\n"
 
 
-def build(yours: Callable, hint: str, cases, tolerance=1e-4, run=call) -> bool | None:
+def build(
+    yours: Callable, hint: str, cases, tolerance=1e-4, run=call, mistakes=None
+) -> bool | None:
     """`check` a piece of minimal.py's loop, and put it there if right, here and by mine.py.
 
     It may call earlier pieces, as minimal.NAME. mine.py gets the whole cell that defines it.
     """
     inner = inspect.unwrap(yours)
     name = next(name for name in PIECES if inner.__globals__.get(name) is yours)
-    may_use = [*list(PIECES)[: list(PIECES).index(name)], "token_outputs", "clipped_surrogate"]
+    may_use = list(PIECES)[: list(PIECES).index(name)]
     with patch.object(minimal, name, PIECES[name]):  # not an earlier answer
-        right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run)
+        right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run, mistakes)
     if not right:
         return right
     text = IMPORTS + "".join(inspect.findsource(inner)[0]).strip()
@@ -206,7 +224,9 @@ def loaded(name: str, text: str) -> Callable:
 
     def piece(*arguments, **named):
         found = namespace[name](*arguments, **named)
-        return found if name == "train_step" else torch.as_tensor(numbers(found)).to(dtype)
+        if name in ("train_step", "clipped_surrogate"):
+            return found  # with its gradient
+        return torch.as_tensor(numbers(found)).to(dtype)
 
     return piece
 
@@ -245,18 +265,19 @@ def real_text() -> SimpleNamespace:
 
 
 @torch.no_grad()
-def batch(lm, tokenizer, problems: list[dict], G=8, seed=0, step=0, chosen=None) -> SimpleNamespace:
-    """G responses to each problem, or to each of those chosen by index, by minimal.sample.
+def batch(lm, tokenizer, problems: list[dict], cfg=None, step=0, chosen=None) -> SimpleNamespace:
+    """What minimal.sample gets for these problems, or for those chosen by index.
 
     rollouts: the loop's; tokens: Tokens; problems [B]; decisive [N]: which tokens decided.
     """
-    chosen = range(len(problems)) if chosen is None else chosen
-    rollouts = minimal.sample(lm, tokenizer, problems, chosen, G, seed, step)
+    cfg = cfg or minimal.Settings()
+    chosen, G = range(len(problems)) if chosen is None else chosen, cfg.group_size
+    rollouts = minimal.sample(lm, tokenizer, problems, chosen, cfg, step)
     logprob, hidden = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
     logp = lm.lm_head(hidden).log_softmax(dim=1)  # [N, V]
     length = rollouts.is_token.sum(dim=1)
     A = minimal.group_advantages(rollouts.rewards, G).repeat_interleave(length)
-    token = rollouts.ids[:, -rollouts.is_token.shape[1] :][rollouts.is_token]
+    token = rollouts.ids[rollouts.is_token]
     tokens = Tokens(token, length, A, logprob, -(logp.exp() * logp).sum(dim=1), hidden)
     asked = [problems[i] for i in chosen for _ in range(G)]
     responses = zip(asked, token.split(length.tolist()), strict=True)

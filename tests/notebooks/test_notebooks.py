@@ -15,8 +15,6 @@ import pytest
 import torch
 from conftest import ROOT
 
-from batch import TokenBatch
-
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 for_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 
@@ -145,6 +143,30 @@ def test_refused_answer_hears_which_case_failed_and_how():
     assert of_all == "not right: yours is 2 times what is expected. HINT\n"
 
 
+# ---- points ----------------------------------------------------------------------------------
+
+
+def all_pieces(folder):
+    """mine.py of a student who has solved everything."""
+    sys.path.insert(0, str(folder))
+    return course.pieces_before(folder / "9.ipynb")
+
+
+def test_handed_in_pieces_get_points_and_a_wrong_one_hears_its_mistake(tmp_path):
+    solved = forked.call(all_pieces, ROOT / "notebooks")
+    assert solved.count("(-(rho[some] * s).mean())") == 1
+    (tmp_path / "anna.py").write_text(solved)
+    (tmp_path / "ben.py").write_text(solved.replace("(-(rho[some]", "((rho[some]"))
+    (tmp_path / "cleo.py").write_text(solved.split("# ---- margins")[0])
+    command = [sys.executable, ROOT / "notebooks" / "grade.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    anna, ben, cleo = re.findall(r"\.py: (\d+) of (\d+) points", done.stdout)
+    assert anna[0] == anna[1] and int(ben[0]) == int(anna[0]) - 3 and int(cleo[0]) < int(ben[0])
+    assert "train_step: not right" in done.stdout and "the sign turned round" in done.stdout
+    assert "margins: not handed in" in done.stdout
+
+
 # ---- the duel ------------------------------------------------------------------------------------
 
 RULE = """
@@ -159,7 +181,7 @@ def trainings(folder):
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     namespace, found, trained = {"__name__": "__main__"}, [], []
-    for cell in course.code_cells(folder / "7_duel.ipynb"):
+    for cell in course.code_cells(folder / "6_duel.ipynb"):
         if not cell.exercise:
             course.execute(cell.name, cell.source, namespace)
         if "def runs(" in cell.source:
@@ -190,11 +212,10 @@ def made_up_batch():
     N, rewards = int(length.sum()), R.flatten().float()
     advantage = (R - R.float().mean(dim=1, keepdim=True)).flatten().repeat_interleave(length)
     logprob = torch.rand(N, generator=generator).log()
-    token = torch.arange(N)  # in place of an id: the token's index
-    tokens = TokenBatch(token, length, rewards, advantage, logprob, logprob, torch.rand(N))
     words = ([" so", "12", "\n", "+", ".", "<|im_end|>"] * N)[:N]
-    problems = [f"problem {i // 4}" for i in range(20)]
-    return problems, words, tokens, torch.randn(N, 6, generator=generator) + 2, 4
+    of_tokens = {"words": words, "advantage": advantage, "logprob": logprob, "entropy": logprob}
+    of_tokens["hidden"] = (torch.randn(N, 6, generator=generator) + 2).half()
+    return [f"problem {i // 4}" for i in range(20)], rewards, length, of_tokens, 4
 
 
 def written_and_read(folder, *batch):
@@ -217,17 +238,18 @@ def copy(tmp_path):
 
 
 def test_file_has_the_two_shortest_problems_with_both_rewards(copy):
-    problems, words, tokens, hidden, G = made_up_batch()
-    missing, text = forked.call(written_and_read, copy, problems, words, tokens, hidden, G)
+    problems, rewards, length, of_tokens, G = made_up_batch()
+    given = problems, rewards, length, of_tokens, G
+    missing, text = forked.call(written_and_read, copy, *given)
     assert "real_text.npz is missing" in missing and "\n" not in missing
     assert text.problems == ["problem 1"] * 4 + ["problem 3"] * 4
     assert text.length.tolist() == [8, 9, 7, 8, 4, 5, 7, 6]
     assert text.rewards.tolist() == [1, 0, 0, 1, 0, 1, 0, 0]
     kept = [*range(36, 68), *range(88, 110)]  # of the tokens
-    assert text.words == [words[i] for i in kept] and len(text.values) == 0
-    for name, of_tokens in (("logprob", tokens.old_logprob), ("advantage", tokens.advantage)):
-        assert torch.equal(getattr(text, name), of_tokens[kept].float())
-    assert torch.allclose(text.hidden, hidden[kept], atol=0.01)
+    assert text.words == [of_tokens["words"][i] for i in kept] and len(text.values) == 0
+    assert torch.equal(text.logprob, of_tokens["logprob"][kept])
+    assert torch.equal(text.advantage, of_tokens["advantage"][kept].float())
+    assert torch.equal(text.hidden, of_tokens["hidden"][kept].float())
     assert "made up, no licence" in text.about
 
 
@@ -235,10 +257,9 @@ def made_by_the_toy(folder):
     """The file that the command makes of the toy's responses; log p of its states and words."""
     sys.path.insert(0, str(folder))
     maker, helpers = import_module("real_text"), import_module("helpers")
-    flags = "--model toy --prompts 4 --group-size 4 --max-new-tokens 40 --output-dir"
-    maker.main("the toy", *flags.split(), str(folder / "run"))
+    maker.main("the toy", *["--prompts", "4", "--group-size", "4", "--max-new-tokens", "40"])
     text, toy = helpers.real_text(), helpers.toy
-    lm, tokenizer = toy.base_model(noise=0.1, regime="learn")
+    lm, tokenizer = toy.base_model("learn")
     ids = torch.tensor([tokenizer(word).input_ids[-1] for word in text.words])
     with torch.no_grad():
         logp = lm.lm_head(text.hidden).log_softmax(dim=1)
@@ -254,7 +275,7 @@ def test_command_writes_the_states_and_log_probabilities_of_a_model(copy):
 
 def run_on_made_up_words(copy):
     written_and_read(copy, *made_up_batch())
-    return course.run(copy / "6_real_text.ipynb", copy, try_answers=False)
+    return course.run(copy / "4_coefficients.ipynb", copy, try_answers=False)
 
 
 def test_lesson_on_real_text_runs_on_another_models_words(copy):
