@@ -135,12 +135,10 @@ def sample(
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
-    Raises FloatingPointError.
-
     Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
     and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
     has left, or waits since the caches have grown too large, the others form a new batch with
-    waiting ones, so a long response does not delay them.
+    waiting ones, so a long response does not delay them. Raises FloatingPointError.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
