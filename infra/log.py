@@ -56,7 +56,7 @@ def tracker_of(text: str):
         if not callable(getattr(tracker, name, None)):
             raise UserError(
                 f"--track {text} has no function {name}: a tracker has init, log and finish; "
-                "docs/running.md has one for TensorBoard"
+                "docs/metrics.md has one for TensorBoard"
             )
     return tracker
 

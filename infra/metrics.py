@@ -1,4 +1,4 @@
-"""What a step logs: metrics.jsonl and docs/running.md have the same names.
+"""What a step logs: metrics.jsonl and docs/metrics.md have the same names.
 
 `tokens` is a methods.TokenBatch, `cfg` a config.Config, `method` a methods.Method.
 

@@ -33,9 +33,7 @@ def locate(name: str | Path) -> tuple:
 
     folder = Path(name)
     if folder.suffix == ".gguf":
-        raise UserError(
-            f"--model {name} is a GGUF file: convert it (docs/running.md, Other formats)"
-        )
+        raise UserError(f"--model {name} is a GGUF file: convert it (docs/models.md, GGUF)")
     if not folder.is_dir():
         folder = downloaded(name, DOWNLOADED)
     _, config = read_configs(name, folder)

@@ -17,9 +17,15 @@ import minimal
 import train
 from benchmarks.__main__ import WHERE
 
-PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "RESULTS.md",
+    ROOT / "toy/README.md",
+    ROOT / "programs/README.md",
+]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 README = (ROOT / "README.md").read_text()
-METRICS = (ROOT / "docs/running.md").read_text().split("## Metrics")[1]
+METRICS = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1]
 
 
 def code_blocks(text: str, language: str = "") -> list[str]:

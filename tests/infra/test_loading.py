@@ -131,14 +131,14 @@ def test_only_a_mean_difference_within_rounding_passes_the_check():
 @pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # with a tied head, and with its own
 @torch.no_grad()
 def test_the_recipe_puts_trained_weights_back_into_the_whole_model(name, tmp_path):
-    """docs/running.md. The language model is exported as at the end of a run."""
+    """docs/models.md. The language model is exported as at the end of a run."""
     save_random_model(name, tmp_path / "whole")
     lm, _ = load_model(tmp_path / "whole")
     for parameter in lm.parameters():
         parameter += 0.1
     lm.save_pretrained(tmp_path / "trained")
 
-    page = (ROOT / "docs/running.md").read_text()
+    page = (ROOT / "docs/models.md").read_text()
     (recipe,) = re.findall("```python\n(from transformers.*?)```", page, re.DOTALL)
     folders = {word.upper(): tmp_path / word for word in ("whole", "trained", "new")}
     exec(recipe, folders)

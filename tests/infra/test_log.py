@@ -165,7 +165,7 @@ def test_a_tracker_is_any_module_with_three_functions(tmp_path):
             tracker_of(text)
 
 
-TRACKER = (ROOT / "docs/running.md").read_text().split("```python\nfrom torch.utils.tensorboard")
+TRACKER = (ROOT / "docs/metrics.md").read_text().split("```python\nfrom torch.utils.tensorboard")
 
 
 def test_the_pages_tracker_writes_to_tensorboard(tmp_path, monkeypatch):
