@@ -134,7 +134,7 @@ def delta_coefficients(
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
     K: number of centroid refinements.
     lam_min, lam_max: range of the coefficients before normalisation.
-    Raises ValueError for mismatched shapes, NaN or inf, K < 0 or lam_min > lam_max.
+    Raises ValueError for mismatched shapes, K < 0, lam_min > lam_max, or a margin of NaN or inf.
     """
     if len(v.shape) != 2 or advantage.shape != v.shape[:1]:  # Rows has no dim()
         raise ValueError(

@@ -30,7 +30,7 @@ from infra.ranks import shared_by_ranks
 from infra.sampler import Batch, Running, cache_capacity, room
 from infra.tokens import end_tokens, stop_finder, text_decoder
 
-SEED_STRIDE = 1_000_003  # between the seeds of two runs; runs of fewer steps and epochs share none
+SEED_STRIDE = 1_000_003  # two runs share no seed while their steps + epochs stay below it
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def rollout(
 
 
 def never(earlier: torch.Tensor, new: torch.Tensor) -> int:
-    """The `at_stop` of responses without stop texts."""
+    """How many new tokens there are up to the end of a stop text, or 0: without texts always 0."""
     return 0
 
 
@@ -135,15 +135,16 @@ def sample(
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
-    Hugging Face `generate` runs in chunks of CHUNK tokens; a GPU records the first token of a chunk
-    and replays it (infra/cuda_graph.py). Between chunks finished responses leave. Once half a batch
-    has left, or waits since the caches have grown too large, the others form a new batch with
-    waiting ones, so a long response does not delay them. Raises FloatingPointError.
+    Hugging Face `generate` runs in chunks of CHUNK tokens. A GPU records the kernels of a chunk's
+    first token as a CUDA graph, and launches them again for each further token. Between chunks
+    finished responses leave, and the longest too if the caches grow too large. Once at most half a
+    batch remains, waiting responses join it, so a long one delays none. Raises FloatingPointError.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    record = sampling.temperature > 0 and sampling.top_p == 1  # the others are not tested on a GPU
-    positions = getattr(lm.config, "max_position_embeddings", None) or math.inf  # may be learned
+    record = sampling.temperature > 0 and sampling.top_p == 1  # greedy and top-p: untested there
+    # Positions may be learned: then no chunk may pass the last of them.
+    positions = getattr(lm.config, "max_position_embeddings", None) or math.inf
     waiting = list(responses)
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting:
@@ -155,12 +156,12 @@ def sample(
             while running:
                 remaining = max(sampling.max_new_tokens - each.count_new for each in running)
                 T = min(sampler.CHUNK, remaining, max(1, positions - max(map(len, running))))
-                # A response that goes on has used all its numbers, so chunks change none.
+                # Token t takes a response's t-th number, however its tokens are cut into chunks.
                 u = np.stack([response.generator.random(T) for response in running])  # [R, T]
                 chunk = batch.next_tokens(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
-                if chunk[1].isnan().any():
+                if chunk[1].isnan().any():  # as it is wherever a logit is NaN or +inf
                     raise FloatingPointError("the model's logits are not finite")
                 for response, tokens, logprob in zip(running, *chunk, strict=True):
                     stopped = at_stop(response.tokens[len(response.prompt) :], tokens)

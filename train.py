@@ -6,9 +6,10 @@ hyper-parameter. A run resumes from the newest checkpoint in its --output-dir. `
 of minimal.py, for any number of ranks.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) no optimiser step for a mini-batch whose advantages are all 0; (3) evaluations in training
-end at --max-new-tokens. From the released code: (4) the loss is divided by a mini-batch's token
-count over all ranks, as in the text, not averaged over micro-batches.
+code; (2) no optimiser step for a mini-batch whose advantages are all 0, or whose gradient is not
+finite; (3) evaluations in training end at --max-new-tokens. From the released code: (4) the loss is
+divided by a mini-batch's token count over all ranks, as in the text, not averaged over
+micro-batches.
 
 Shapes: B responses per step, G per prompt, N packed response tokens; N_b of them in a mini-batch, b
 responses with n tokens in a micro-batch. L columns of the longest sequence, H hidden size, V
@@ -64,7 +65,7 @@ def train(cfg: Config) -> Path:
             evaluate_and_save(run, {})
         while run.state.step < cfg.steps:
             run.stop_after_signal()
-            step = run.state.step + 1
+            step = run.state.step + 1  # finish_step counts it
             watch = Stopwatch()
             rollouts = sample(run, step, watch)
             found, tokens, rho = train_step(
@@ -111,9 +112,9 @@ class Policy(torch.nn.Module):
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
-        """The outputs of the response tokens: ids [b, L] from column 0, mask [b, L] selects n."""
+        """The outputs of n response tokens: ids [b, L], padded on the right; mask [b, L]: these."""
         token = ids[mask]  # [n]
-        hidden = states(decoder_of(self.lm), ids, mask)  # [n, H], from which each was predicted
+        hidden = states(decoder_of(self.lm), ids, mask)  # [n, H], one position before each token
 
         # Converted here, not per block, so autograd sums the blocks' gradients in float32.
         head = [x.float() for x in self.lm.get_output_embeddings().parameters()]
@@ -192,8 +193,8 @@ def load_policy(
         fully_shard(module, mp_policy=precision)
     published.give_slices(lm)
 
-    # At temperature 1, like the reference. The first forward pass also lets FSDP find its root, so
-    # it precedes `unsharded`, after which all is sharded again, as the optimiser needs it.
+    # At temperature 1, like the reference. FSDP finds its root in its first forward pass, so that
+    # comes first. Leaving `unsharded` shards all again: the optimiser must be made on shards.
     published.check_training(policy, dtype)
     with policy.unsharded() as whole:
         published.check_sampling(whole, dtype)
@@ -229,13 +230,14 @@ def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> l
     sampling = Sampling(cfg.max_new_tokens, cfg.temperature, **limits)
     asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
     keys, earlier = [], Counter()
-    for i in asked:  # of its random numbers; a problem that is chosen twice gets new responses
+    for i in asked:  # a key fixes random numbers; a problem chosen twice gets new responses
         keys.append((cfg.seed, step, i, earlier[i]))
         earlier[i] += 1
     with run.policy.unsharded() as lm:  # the policy's current weights
         responses = rollout(lm, run.tokenizer, [run.prompts[i] for i in asked], keys, sampling)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
+    # By grade_all, or by --reward; held-out responses are graded alike.
     rewards = grade_on_ranks(responses, problems, grade_all, cfg.reward)
     watch.lap("grading")
     return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
@@ -258,16 +260,17 @@ def train_step(
     """
     watch = Stopwatch()
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
-    responses = [rollout.response for rollout in rollouts]
+    responses = [each.response for each in rollouts]
     length = torch.tensor([len(response.tokens) for response in responses])  # [B]
-    rewards = torch.tensor([rollout.reward for rollout in rollouts])  # [B]
+    rewards = torch.tensor([each.reward for each in rollouts])  # [B]
     rewards += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0 by default
     advantages = group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
     # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
     size = cfg.mini_batch * cfg.group_size  # responses of an update
-    together = shares_prompts(decoder_of(policy.lm))  # those with one prompt run together
+    # Whether a pass can run a prompt once for all its responses, which then stay together.
+    together = shares_prompts(decoder_of(policy.lm))
     # This rank's micro-batches; every rank has equally many.
     plan = mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
@@ -301,7 +304,8 @@ def pass_at_theta_old(
     N = sum(mini_batch.token_count for mini_batch in plan)
     numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
     v = Rows(N) if method.features else None
-    head = cache(partial(scaled_head, policy.lm, policy.temperature))  # gathered if it is called
+    # W / temperature, gathered once if a proxy reads it.
+    head = cache(partial(scaled_head, policy.lm, policy.temperature))
     for micro in with_bar("old log p", [x for each in plan for x in each.micro_batches]):
         outputs = policy(micro.ids, micro.mask)
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
