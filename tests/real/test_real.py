@@ -113,6 +113,7 @@ def one_step(words: list[str]) -> None:
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
+    run.log(metrics)  # a run of two ranks is compared with it
     export(run.folder / "model", run.policy, run.tokenizer, run.cfg)
     found = {
         "responses": responses,
