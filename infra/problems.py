@@ -82,21 +82,8 @@ def load_problems(
                 disputed.append(problem["problem"])
 
     if is_first_rank():
-        unused = [column for column in columns if column not in used]
-        if unused and name not in SOURCES:
-            print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
-        if placeholders:
-            print(
-                f"{name}: {len(placeholders)} of {len(records)} gold answers can never be earned: "
-                f"they stand for none, as {placeholders[0]!r}; they are dropped"
-            )
-        dropped = len(records) - len(problems) - len(placeholders)
-        if dropped:
-            why = "repeated, or without a text or an answer"
-            print(f"{name}: {dropped} of {len(records)} records dropped: {why}")
-        if disputed:
-            other = "repeat a problem with another answer, which is not used; the first"
-            print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
+        counts = len(records), len(problems)
+        report_unused(name, columns, used, counts, placeholders, disputed)
     if not problems:
         raise UserError(f"{where} holds no problem with an answer: see --answer-column")
     hidden = [] if whole else option_columns([x for x in columns if x not in used], records)
@@ -106,6 +93,37 @@ def load_problems(
             "the problems, as (A) ... and (B) ..., and drop the columns"
         )
     return list(problems.values())
+
+
+def report_unused(
+    name: str,
+    columns: list,
+    used: list,
+    counts: tuple[int, int],
+    placeholders: list,
+    disputed: list,
+) -> None:
+    """Print which columns and records of a set are not used, and why.
+
+    counts: (records, problems that are kept). placeholders: golds that stand for none. disputed:
+    texts of problems that are repeated with another answer.
+    """
+    records, kept = counts
+    unused = [column for column in columns if column not in used]
+    if unused and name not in SOURCES:
+        print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
+    if placeholders:
+        print(
+            f"{name}: {len(placeholders)} of {records} gold answers can never be earned: "
+            f"they stand for none, as {placeholders[0]!r}; they are dropped"
+        )
+    dropped = records - kept - len(placeholders)
+    if dropped:
+        why = "repeated, or without a text or an answer"
+        print(f"{name}: {dropped} of {records} records dropped: {why}")
+    if disputed:
+        other = "repeat a problem with another answer, which is not used; the first"
+        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
