@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 
+from answers.comparison import stands_for_none
 from answers.extraction import boxed_answer, boxes
 from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.data_sets import (
@@ -31,10 +32,6 @@ from toy.by_name import SETS, problem_set
 
 DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
 DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
-NO_ANSWER = re.compile(  # golds that stand for none, as in NuminaMath
-    r"(?i)(\\text\{)?(proof|proved|not ?found|no answer|not available|n/a|null|nan|unknown|tbd|"
-    r"see (the )?(solution|proof|explanation|above|below)|\?+|-+)\.?\}?"
-)
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -73,7 +70,7 @@ def load_problems(
             raise UserError(f"{where}, record {index + 1}, {first_line(error)}") from error
         if whole:
             problem["record"] = record
-        elif NO_ANSWER.fullmatch(problem.get("answer", "")):
+        elif stands_for_none(problem.get("answer", "")):
             placeholders.append(problem["answer"])
             continue
         if problem["problem"] and (whole or all(problem.values())):
