@@ -30,7 +30,7 @@ from infra.errors import UserError, one_line_endings
 from infra.flags import Parser, flags_of_methods
 from infra.grading import refuse_unmatchable
 from infra.head import scaled_head
-from infra.problems import NO_ANSWER, short_answer
+from infra.problems import short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
 from infra.tokens import end_tokens, text_decoder
@@ -207,7 +207,6 @@ def refuse_golds(data) -> None:
             text = short_answer(cell_text(gold, columns[0]))
         except ValueError as error:
             raise UserError(f"--dataset_name, record {number}, {error}") from error
-        text = "" if NO_ANSWER.fullmatch(text) else text
         problems.append({"problem": f"record {number}", "answer": text})
     refuse_unmatchable(problems, "--dataset_name")
 

@@ -28,7 +28,10 @@ OPTION = re.compile(  # "(C) 12", "C: 12"
     r"(?=[-\d.]|\\(?:frac|sqrt|pi))[^A-J]*$"
 )
 
-NONE = units.LISTED["none"].strip().split("\n")
+NONE = re.compile(  # golds that stand for none, as in NuminaMath
+    r"proof|proved|not ?found|no answer|not (available|applicable)|n/a|null|nan|unknown|tbd|"
+    r"see (the )?(solution|proof|explanation|above|below)|\?+|-+"
+)
 SUBJECTS = ("the", "this", "it", "there", "they")  # a sentence may begin with them
 # "3 and 1/4" is a list or a mixed number.
 MIXED = re.compile(
@@ -52,9 +55,9 @@ def is_equivalent(prediction: str, gold: str | float) -> bool:
 
 
 def stands_for_none(gold: str) -> bool:
-    r"""Whether a gold only says that there is no answer: proof, \text{N/A}, "see solution"."""
+    r"""Whether a gold only says that there is no answer: proof, \text{N/A}, "see solution", ???."""
     bare = re.sub(r"\\(?:text|mathrm|boxed)\b|[{}$().]", "", gold)
-    return " ".join(bare.lower().split()) in NONE
+    return NONE.fullmatch(" ".join(bare.lower().split())) is not None
 
 
 def is_option_of(letter: str, option: str) -> bool:

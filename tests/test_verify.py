@@ -98,7 +98,9 @@ def test_earnable_is_false_for_gold_answers_that_no_answer_matches():
         assert not earnable(gold), gold
 
 
-@pytest.mark.parametrize("gold", ["proof", "Proof.", "notfound", "\\text{N/A}", "unknown", "-"])
+@pytest.mark.parametrize(
+    "gold", ["proof", "Proof.", "notfound", "\\text{N/A}", "unknown", "-", "?????", "see the proof"]
+)
 def test_a_gold_that_stands_for_none_is_never_earned(gold):
     assert not earnable(gold)
     assert reward(boxed(gold), gold) == 0.0
