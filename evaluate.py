@@ -303,7 +303,6 @@ def parse_config(argv: list[str]) -> Settings:
     cfg.output_dir = cfg.output_dir or default
     if cfg.temperature == 0:
         cfg.samples = 1  # all would be the same
-    stop_texts(cfg.stop)  # raises
     if (model / PROMPT).exists():
         ask_as_trained(cfg, given, files.read_json(model / PROMPT))
     return cfg
