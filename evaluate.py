@@ -29,7 +29,7 @@ import numpy as np
 from answers.comparison import UNDECIDED
 from infra import folder as files
 from infra import ranks
-from infra.errors import UserError, one_line_endings, printable
+from infra.errors import UserError, one_line_endings
 from infra.evaluation_files import Saved, load_benchmarks, saved_responses, write_averages
 from infra.flags import Parser, flag
 from infra.grading import grade_on_ranks
@@ -277,7 +277,7 @@ def compare(*folders: str) -> None:
     mean, low, high, p_problems = paired_bootstrap(*accuracies)
 
     means = [np.mean(accuracy) for accuracy in repetitions]
-    print(printable(f"{first} {means[0]:.4f}, {second} {means[1]:.4f} on {', '.join(names)}"))
+    print(f"{first} {means[0]:.4f}, {second} {means[1]:.4f} on {', '.join(names)}")
     print(
         f"over repetitions: U = {u:g} of {len(repetitions[0]) * len(repetitions[1])}, "
         f"one-sided p = {p:.3g} (Mann-Whitney, App. K)\n"

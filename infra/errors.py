@@ -24,14 +24,6 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def printable(text: object) -> str:
-    """The text on one line, with control characters escaped, as repr does.
-
-    A file's text or a flag could otherwise move the cursor, ring, or turn the direction of writing.
-    """
-    return "".join(x if x.isprintable() else repr(x)[1:-1] for x in str(text))
-
-
 @contextmanager
 def one_line(name: object, trouble: str) -> Iterator[None]:
     """Turn any exception that a library raises in the block into a UserError with `trouble`."""
@@ -47,8 +39,6 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
 @contextmanager
 def one_line_endings(program: str) -> Iterator[None]:
     """Turn errors a user can act on into one line: exit code 2 for invalid input, 1 for failure."""
-    if hasattr(sys.stdout, "reconfigure"):  # not in a notebook
-        sys.stdout.reconfigure(errors="backslashreplace")  # for a terminal of ASCII alone
     try:
         yield
         return
@@ -67,5 +57,5 @@ def one_line_endings(program: str) -> Iterator[None]:
         if code > 128:
             sys.exit(code)  # a signal, which reaches every rank
         time.sleep(GRACE)  # torchrun ends this rank meanwhile, unless it failed alone
-    print(printable(f"{program}: {message}"), file=sys.stderr, flush=True)
+    print(f"{program}: {message}", file=sys.stderr, flush=True)
     sys.exit(code)

@@ -60,16 +60,7 @@ def value_of(option: Field, text: str):
         least = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
-    if option.type is float and value and not 1e-30 <= abs(value) <= 1e30:
-        raise ArgumentTypeError(f"{text} is too small or too large for float32")
     return value
-
-
-def value_options(option: Field) -> dict:
-    """What argparse is told about a flag's value. A switch is --name, --name True or False."""
-    if option.type is bool:
-        return {"nargs": "?", "const": True, "metavar": not option.default}
-    return {"metavar": ""}
 
 
 class Parser(ArgumentParser):
@@ -91,7 +82,10 @@ class Parser(ArgumentParser):
                 help = f"{option.metadata['method']}: {help}"
             if choices:
                 help += f": {', '.join(choices)}"
-            if option.default != "" and option.type is not bool:
+            value = {"metavar": ""}
+            if option.type is bool:  # a switch is --name, --name True or --name False
+                value = {"nargs": "?", "const": True, "metavar": not option.default}
+            elif option.default != "":
                 help += f" (default: {option.default})"
             self.add_argument(
                 spelled(option.name),
@@ -99,7 +93,7 @@ class Parser(ArgumentParser):
                 default=SUPPRESS,
                 choices=choices,
                 help=help.replace("%", "%%"),  # argparse would format it
-                **value_options(option),
+                **value,
             )
 
     def error(self, message):

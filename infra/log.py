@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError, printable
-from infra.flags import module_of
 from infra.folder import append_line, read_lines
 from infra.ranks import is_first_rank
 
@@ -31,10 +29,7 @@ def introduce(run) -> None:
     if run.rank == 0:
         size = f"{run.policy.lm.num_parameters():,} parameters, {run.world} rank(s)"
         count = f"{len(run.problems)} problems for training, {len(run.held_out)} held out"
-        line = f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}"
-        if run.state.step == run.cfg.steps:
-            line += ", the last one: nothing is trained"
-        print(printable(line))
+        print(f"{run.cfg.model}: {size}, {count}, {run.folder} after step {run.state.step}")
 
 
 def shown_prompt(tokenizer, prompt: list[int], ends: list[int]) -> dict:
@@ -44,21 +39,6 @@ def shown_prompt(tokenizer, prompt: list[int], ends: list[int]) -> dict:
         ended = " or ".join(map(repr, tokens))
         print(f"a prompt: {text[:300]!r}; a response ends with {ended}", flush=True)
     return {"first_prompt": text, "end_tokens": tokens}
-
-
-def tracker_of(text: str):
-    """The module --track, whose functions init, log and finish are called as wandb's are.
-
-    Raises UserError if it is not installed, or has other functions.
-    """
-    tracker = module_of("track", text)
-    for name in ("init", "log", "finish"):
-        if not callable(getattr(tracker, name, None)):
-            raise UserError(
-                f"--track {text} has no function {name}: a tracker has init, log and finish; "
-                "docs/metrics.md has one for TensorBoard"
-            )
-    return tracker
 
 
 def log(run, metrics: dict) -> None:

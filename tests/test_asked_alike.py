@@ -56,7 +56,7 @@ def test_other_prompts_are_named(trained, tmp_path, capsys):
     assert "was trained with other prompts: {'prompt_template': " in capsys.readouterr().out
 
 
-def test_temperature_0_takes_one_sample(trained, tmp_path, capsys):
+def test_temperature_0_takes_one_sample(trained, tmp_path):
     lines = []
     for seed in "07":
         evaluated(trained, tmp_path / seed, "--temperature", "0", "--seed", seed)
@@ -64,8 +64,6 @@ def test_temperature_0_takes_one_sample(trained, tmp_path, capsys):
     averages = json.loads((tmp_path / "0/averages.json").read_text())
     assert averages["sampling"]["samples"] == 1 and averages["sampling"]["temperature"] == 0
     assert lines[0] == lines[1] and lines[0].count("\n") == 2
-    words = ["--model", trained[1] / "model", "--benchmarks", trained[0], "--temperature", "1e-38"]
-    assert "too small or too large for float32" in refusal(evaluate.main, words, capsys)
 
 
 def test_other_rewards_are_not_compared(trained, tmp_path, capsys):

@@ -1,8 +1,5 @@
 """infra/errors.py: an error that a user can act on ends the program with one line and a code."""
 
-import io
-import sys
-
 import pytest
 import torch
 
@@ -12,7 +9,6 @@ from infra.errors import GRACE, Stop, UserError, one_line_endings
 ENDINGS = [
     (UserError("--lr is wrong"), 2, "--lr is wrong"),
     (Stop("the disk is full", 7), 7, "the disk is full"),
-    (UserError("λ\x1b[2J\r\n\x07\x9b\x7f \u202e"), 2, r"λ\x1b[2J\r\n\x07\x9b\x7f \u202e"),
     (KeyboardInterrupt(), 130, "stopped by Ctrl-C: rerun the command to resume"),
     (FloatingPointError("NaN"), 1, "stopped, NaN: the checkpoints are untouched, try a lower --lr"),
     (
@@ -37,11 +33,3 @@ def test_an_error_ends_with_one_line_and_a_code(error, code, said, rank, monkeyp
     silent = rank == 1 and code == 130
     assert capsys.readouterr().err == ("" if silent else f"train.py: {said}\n")
     assert slept == ([GRACE] if rank == 1 and not silent else [])
-
-
-def test_a_terminal_of_ascii_shows_other_letters_escaped(monkeypatch):
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
-    with one_line_endings("train.py"):
-        print("λ", flush=True)
-    assert written.getvalue() == b"\\u03bb\n"
