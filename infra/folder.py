@@ -7,15 +7,11 @@ line. What a kill leaves is named UNFINISHED.
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
-
-from safetensors import SafetensorError
-from torch.distributed.checkpoint.api import CheckpointException
 
 from infra.errors import Stop, UserError, first_line
 
@@ -42,24 +38,21 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
     identity: the part of config.json, which the caller writes, that must stay the same. written:
     patterns of the files that will be written. flags: their dataclass; one that an older
     config.json lacks had its default. Raises UserError, and leaves the folder as it is, if it has
-    another identity, holds such files but no config.json, is in use, or cannot be written.
+    another identity, holds such files but no config.json, or is in use.
     """
-    try:
-        others = [path.name for pattern in written for path in folder.glob(pattern)]
-        if (folder / "config.json").exists():
-            defaults = {option.name: option.default for option in fields(flags)} if flags else {}
-            known = defaults | read_json(folder / "config.json")
-            pairs = {name: (known.get(name), value) for name, value in identity.items()}
-            others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
-        if others:
-            raise UserError(
-                f"--output-dir {folder} holds another run or other files "
-                f"({'; '.join(others[:3])}): choose another"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        lock(folder)
-    except OSError as error:
-        raise UserError(f"--output-dir {folder} cannot be written ({error.strerror})") from error
+    others = [path.name for pattern in written for path in folder.glob(pattern)]
+    if (folder / "config.json").exists():
+        defaults = {option.name: option.default for option in fields(flags)} if flags else {}
+        known = defaults | read_json(folder / "config.json")
+        pairs = {name: (known.get(name), value) for name, value in identity.items()}
+        others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+    if others:
+        raise UserError(
+            f"--output-dir {folder} holds another run or other files "
+            f"({'; '.join(others[:3])}): choose another"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    lock(folder)
 
 
 def lock(folder: Path) -> None:
@@ -105,56 +98,40 @@ def writing(path: Path) -> Iterator[None]:
     """Turn a failure to write `path`, such as a full disk, into one line. Raises Stop."""
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
-        if isinstance(error, CheckpointException):
-            error, _ = next(iter(error.failures.values()))  # the first rank's
-        if isinstance(error.__context__, OSError):  # behind torch's own
-            error = error.__context__
-        disk = next(folder for folder in path.absolute().parents if folder.exists())
-        free = f"{shutil.disk_usage(disk).free / 1e6:,.0f} MB are free"  # torch does not say so
+    except OSError as error:
         remedy = "make room or allow writing there, then rerun the command"
-        message = f"{path} could not be written ({first_line(error)}; {free}): {remedy}"
-        raise Stop(message, 1) from error
+        raise Stop(f"{path} could not be written ({error}): {remedy}", 1) from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        aside.write_text(text, encoding="utf-8")
         os.replace(aside, path)
-
-
-def json_text(content: dict, indent: int | None = None) -> str:
-    """JSON that any program reads, with a line break at its end; NaN and Infinity become null."""
-    finite = json.loads(json.dumps(content), parse_constant=lambda constant: None)
-    return json.dumps(finite, indent=indent) + "\n"
 
 
 def write_json(path: Path, content: dict) -> None:
     """Replace the content of a .json file. Raises Stop."""
-    write_text(path, json_text(content, indent=1))
+    write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def write_lines(path: Path, lines: list[dict]) -> None:
     """Replace the content of a .jsonl file with these lines. Raises Stop."""
-    write_text(path, "".join(json_text(line) for line in lines))
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def append_line(path: Path, line: dict) -> None:
     """Append `line` to a .jsonl file. Raises Stop."""
     with writing(path), open(path, "a", encoding="utf-8") as file:
-        file.write(json_text(line))
+        file.write(json.dumps(line) + "\n")
 
 
 def read_json(path: Path) -> dict:
     """The dictionary in a .json file. Raises UserError."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)})") from error
 
 
@@ -162,9 +139,5 @@ def read_lines(path: Path) -> list[dict]:
     """The lines of a .jsonl file, without one that a kill cut off; [] if there is no file."""
     if not path.exists():
         return []
-    *lines, last = path.read_text(encoding="utf-8").split("\n")
-    whole = [json.loads(line) for line in lines]
-    try:
-        return [*whole, json.loads(last)]  # an editor may have dropped the last line break
-    except ValueError:
-        return whole  # `last` is empty, or was cut off
+    *whole, _ = path.read_text(encoding="utf-8").split("\n")  # the last is empty, or was cut off
+    return [json.loads(line) for line in whole]

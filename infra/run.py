@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
 from infra import ranks
-from infra.errors import Stop, UserError, first_line
+from infra.errors import Stop, UserError
 from infra.flags import defining_flags, module_of
 from infra.log import (
     hint_at_equal_rewards,
@@ -169,7 +167,7 @@ class Run:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. One that a user put there is never deleted. Raises Stop.
+        when the run may be diverging. One that a user put there is never deleted.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
@@ -178,8 +176,8 @@ class Run:
         self.state.saved = [*self.state.saved[-2:], final.name]
         self.state.memory = self.method.memory
         written = content(self.policy, self.optimizer, self.state)
-        with files.writing(final):  # flushed to the disk; returns when all ranks have written
-            dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
+        # Flushed to the disk; returns when all ranks have written.
+        dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
@@ -202,18 +200,13 @@ def started_tracker(cfg, folder: Path) -> object | None:
 def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints are lost.
+    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints of a finished
+    run are lost: it would begin again, and replace its model.
     """
+    if state.step == 0 and (folder / "model").exists():
+        raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
-    if state.step == 0:  # no checkpoint: none was due yet, or all are lost
-        steps = [line for line in metrics if "grad_norm" in line]
-        updates = [line for line in steps if line["grad_norm"]]
-        due = updates and len(updates) > files.read_json(folder / "config.json")["save_every"]
-        untrained = steps and not updates  # all rewards were equal: there are no moments to save
-        if due or (folder / "model").exists() and not untrained:
-            raise UserError(f"{folder} has a run without checkpoints: choose another --output-dir")
-
     last = state.step or -1  # from the start, step 0 is evaluated again
     metrics = [line for line in metrics if line["step"] <= last]
     samples = [line for line in samples if line["step"] <= last]
@@ -234,33 +227,19 @@ def content(policy, optimizer, state: RunState) -> dict:
 
 
 def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
-    """Rename a complete checkpoint, and delete old ones. If one is a link, its target stays."""
-    with files.writing(final):
-        os.rename(folder / files.UNFINISHED, final)
-        for path in old:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+    """Rename a complete checkpoint, and delete old ones."""
+    os.rename(folder / files.UNFINISHED, final)
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)  # a user may have moved it, or left a link
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none.
-
-    Raises UserError if it is damaged: the user decides what becomes of it.
-    """
+    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
     paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
-    try:
-        dcp.FileSystemReader(paths[-1]).read_metadata()  # torch would log its traceback
-        dcp.load(read, checkpoint_id=paths[-1])
-    except (Exception, CheckpointException) as error:
-        if isinstance(error, CheckpointException):
-            error, _ = next(iter(error.failures.values()))  # of one rank
-        if isinstance(error, torch.OutOfMemoryError):
-            raise error
-        reason = f"{paths[-1]} cannot be read ({type(error).__name__}: {first_line(error)})"
-        raise UserError(f"{reason}: move it away to go on from the one before") from error
+    dcp.load(read, checkpoint_id=paths[-1])
     weights, moments, state = read.values()
     set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
     if is_first_rank():
@@ -269,7 +248,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy, tokenizer, cfg) -> None:
-    """Write the model to `folder` in the compute dtype. All ranks call this. Raises Stop.
+    """Write the model to `folder` in the compute dtype. All ranks call this.
 
     Other programs end its responses where the run did, which the published config may not say.
     evaluate.py asks as the run did.
@@ -279,28 +258,21 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
         if not is_first_rank():
             return
         lm.generation_config.eos_token_id = end_tokens(lm, tokenizer)
-        with files.writing(folder):
-            lm.save_pretrained(new)
-            tokenizer.save_pretrained(new)
-            config = files.read_json(new / "config.json")
-            files.write_json(new / "config.json", with_old_names(config))
-            files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})
-            replace_model(folder, new)
+        lm.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+        config = files.read_json(new / "config.json")
+        files.write_json(new / "config.json", with_old_names(config))
+        files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})
+        replace_model(folder, new)
 
 
 def replace_model(folder: Path, new: Path) -> None:
-    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
+    """Move a model's files into `folder`. Other files there stay.
 
-    config.json is deleted first and comes last, so that a kill leaves no mixture that loads. Then
-    the weights, which may be in other shards now.
+    config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
     """
-    if folder.is_symlink():
-        folder.unlink()
     folder.mkdir(exist_ok=True)
-    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
-    shards = folder.glob("model-?????-of-?????.safetensors")
-    for path in (*(folder / name for name in old), *shards):
-        path.unlink(missing_ok=True)
+    (folder / "config.json").unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
         os.replace(path, folder / path.name)
     new.rmdir()

@@ -34,7 +34,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import toy
 import train
-from infra import folder as files
 from infra import run as run_module
 from infra.run import export
 
@@ -143,32 +142,21 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     assert (kept / "mine").exists()
 
 
-def test_a_run_without_unequal_rewards_has_not_lost_its_checkpoints(tmp_path, first_model):
-    """Without an update there are no moments, so no checkpoint: model/ is the model it began with.
-
-    The same command begins again, and so do more steps.
-    """
-    equal = in_turn(itertools.repeat(1.0))
-    for steps in (1, 1, 2):
-        cfg = small_config(tmp_path, "--save-every", "1", steps=steps)
-        with rewarded(equal):
-            train.train(cfg)
-        assert not list(tmp_path.glob("checkpoint-*"))
-        assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [1, 2][:steps]
+def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
+    """Without an update there are no moments: model/ is the model it began with."""
+    cfg = small_config(tmp_path, "--save-every", "1", steps=1)
+    with rewarded(in_turn(itertools.repeat(1.0))):
+        train.train(cfg)
+    assert not list(tmp_path.glob("checkpoint-*"))
     assert same_weights(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), first_model)
 
 
-@pytest.mark.parametrize("kept", ["model", "metrics.jsonl"])
-def test_a_run_whose_checkpoints_were_deleted_is_refused(kept, two_steps, capsys):
-    """It would begin again and replace what is kept: metrics of more updates than --save-every."""
-    line = read_lines(two_steps / "metrics.jsonl")[1]
-    files.write_lines(two_steps / "metrics.jsonl", [line | {"step": i} for i in range(1, 5)])
-    for name in {"checkpoint-000002", "model", "best"} - {kept}:
-        shutil.rmtree(two_steps / name)
-    if kept != "metrics.jsonl":
-        (two_steps / "metrics.jsonl").unlink()
+def test_a_finished_run_whose_checkpoints_were_deleted_is_refused(two_steps, capsys):
+    """It would begin again and replace its model."""
+    shutil.rmtree(two_steps / "checkpoint-000002")
     before = contents(two_steps)
-    assert f"{two_steps} has a run without checkpoints" in refusal_of(two_steps, capsys, steps=1)
+    said = refusal_of(two_steps, capsys, steps=1)
+    assert f"{two_steps} has a model but no checkpoint" in said
     assert contents(two_steps) == before
 
 
@@ -178,46 +166,12 @@ def refusal_of(folder, capsys, *flags, steps=6):
     return refusal(train.main, command, capsys)
 
 
-def cut_off(checkpoint):
-    shard = checkpoint / "__0_0.distcp"
-    shard.write_bytes(shard.read_bytes()[:1000])
-
-
-def without_metadata(checkpoint):
-    (checkpoint / ".metadata").unlink()
-
-
-def emptied(checkpoint):
-    shutil.rmtree(checkpoint)
-    checkpoint.mkdir()
-
-
-@pytest.mark.parametrize("damage", [cut_off, without_metadata, emptied])
-def test_a_damaged_checkpoint_is_one_line_and_can_be_moved_away(damage, two_steps, capsys, caplog):
-    train_small(two_steps, *EVALUATED, steps=3)
-    newest = two_steps / "checkpoint-000003"
-    damage(newest)
-    before = contents(two_steps)
-    said = refusal_of(two_steps, capsys, steps=5)
-    assert f"{newest} cannot be read (" in said and "): move it away to go on from" in said
-    assert not [x for x in caplog.records if x.name == "root"]  # which are printed, too
-    assert contents(two_steps) == before
-
-    newest.rename(two_steps / "damaged")
-    train_small(two_steps, *EVALUATED, steps=2)
-    out = capsys.readouterr().out
-    assert f"continuing {two_steps} after step 2" in out
-    assert "after step 2, the last one: nothing is trained" in out
-
-
-def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
+def test_a_full_disk_ends_the_run_and_loses_nothing(two_steps, whole):
     """No file may exceed a megabyte; a checkpoint has 1.4."""
     before = contents(two_steps / "checkpoint-000002")
     full = forked.start(*AT_ONCE, str(two_steps), file_limit=2**20)
     forked.finished(full, code=1)
-    assert full.stderr.count("\n") == 1
-    assert "checkpoint-000004 could not be written ([Errno 27] File too large; " in full.stderr
-    assert full.stderr.endswith("): make room or allow writing there, then rerun the command\n")
+    assert "[Errno 27] File too large" in full.stderr
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
@@ -226,28 +180,18 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, who
 
 
 def test_export_replaces_a_model_but_no_users_files(run, first_model):
-    """Weights in other shards belong to the replaced model. A link's target stays."""
     target = run.folder / "model"
     export(target, run.policy, run.tokenizer, run.cfg)
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
     written = names(target)
     users = {"averages.json", "model-step4.safetensors", "model_ema.safetensors"}
-    users |= {"model.safetensors.bak", "model-00001-of-00002.safetensors.bak"}
-    for name in (*users, "model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+    for name in users:
         (target / name).touch()
     next_step(run)
     export(target, run.policy, run.tokenizer, run.cfg)
     assert names(target) == written | users
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
-
-    link = run.folder / "best"
-    link.symlink_to(target)
-    before = contents(target)
-    next_step(run)
-    export(link, run.policy, run.tokenizer, run.cfg)
-    assert contents(target) == before
-    assert same_weights(AutoModelForCausalLM.from_pretrained(link), run.policy.lm)
 
 
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
