@@ -5,7 +5,6 @@ or contradict each other is refused in one line. loading.py checks at every load
 are right.
 """
 
-import json
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from infra.errors import UserError, one_line
 from infra.ranks import is_first_rank
 
 DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]  # before the weights
-INDEX = "model.safetensors.index.json"
+WEIGHTS = ["model*.safetensors"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
 
 
@@ -32,8 +31,6 @@ def locate(name: str | Path) -> tuple:
     hf_logging.disable_progress_bar()
 
     folder = Path(name)
-    if folder.suffix == ".gguf":
-        raise UserError(f"--model {name} is a GGUF file: convert it (docs/models.md, GGUF)")
     if not folder.is_dir():
         folder = downloaded(name, DOWNLOADED)
     _, config = read_configs(name, folder)
@@ -42,7 +39,7 @@ def locate(name: str | Path) -> tuple:
     with one_line(name, f"cannot read the tokenizer in {folder}"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not Path(name).is_dir():
-        downloaded(name, files_of_weights(folder))
+        downloaded(name, WEIGHTS)
     return folder, config, tokenizer
 
 
@@ -55,18 +52,8 @@ def downloaded(name: str | Path, files: list[str]) -> Path:
         return Path(snapshot_download(str(Path(name)), **given))
 
 
-def files_of_weights(folder: Path) -> list[str]:
-    """The files that from_pretrained reads: those in the index, else one."""
-    if not (folder / INDEX).exists():
-        return ["model.safetensors"]
-    with one_line(folder, f"cannot read {INDEX}"):
-        return sorted({*json.loads((folder / INDEX).read_text())["weight_map"].values()})
-
-
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
     """(the model's config, its language model's): one and the same for text. Raises UserError."""
-    if (Path(folder) / "adapter_config.json").exists():
-        raise UserError(f"--model {name} is an adapter: merge it into its model (docs/models.md)")
     with one_line(name, f"cannot read config.json of {folder}"):
         whole = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         config = whole.get_text_config()
