@@ -1,16 +1,13 @@
 """Tests of whether one model beats another: App. K's over repetitions, and one over problems."""
 
-import math
-
 import numpy as np
 
 
 def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
-    """(U, p) of the one-sided test of whether a's values exceed b's (App. K), exact for n <= 64.
+    """(U, p) of the exact one-sided test of whether a's values exceed b's (App. K).
 
     U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
     p is the probability of at least this U if n of the pooled values go to a at random.
-    For larger n it is that of a normal variable, with the variance that the ties leave.
     Ties share their mean rank, so doubled ranks are integers. For a = [2, 3] and b = [1, 2] the
     pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. Those of a sum to 13, so U is 3.5.
     """
@@ -21,16 +18,9 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     doubled = below + up_to + 1  # twice each value's rank
     observed = doubled[:n].sum()
     u = (observed - n * (n + 1)) / 2
-    if n > 64:  # the table below would have about 4 n³ entries
-        count, pairs = len(pooled), n * len(b)
-        ties = np.unique(pooled, return_counts=True)[1]
-        lost = (ties**3 - ties).sum() / (count * (count - 1))
-        deviation = math.sqrt(pairs / 12 * max(0.0, count + 1 - lost))
-        z = (u - pairs / 2 - 0.5) / deviation if deviation else -math.inf
-        return float(u), math.erfc(z / math.sqrt(2)) / 2
 
     # probability[k, s] that k of the values dealt so far went to a and their doubled ranks sum to s
-    probability = np.zeros((n + 1, doubled.sum() + 1))
+    probability = np.zeros((n + 1, doubled.sum() + 1))  # about 4 n³ numbers: 70 MB for n = 128
     probability[0, 0] = 1.0
     for dealt, rank in enumerate(doubled):
         to_a = (n - np.arange(n + 1)) / (len(pooled) - dealt)  # [n + 1] P(next goes to a | k)
