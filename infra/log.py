@@ -60,6 +60,8 @@ def log(run, metrics: dict) -> None:
         gist.append(f"tokens/s {tokens / metrics['seconds']:.0f}")
         gist.append(f"left {timedelta(seconds=round(left))}")
     print(f"step {step:4d}/{run.cfg.steps}  " + "  ".join(gist), flush=True)
+    if step == 3:  # rewards should differ by now
+        hint_at_equal_rewards(run)
 
 
 def print_summary(run) -> None:
@@ -81,34 +83,17 @@ def print_summary(run) -> None:
     )
 
 
-def hint_at_equal_rewards(run, rollouts: list, metrics: dict) -> None:
-    """If all rewards since step 1 are equal, print which cause in docs/running.md fits.
-
-    rollouts: B train.Rollouts of the newest step. metrics: its metrics. Gold answers that nothing
-    can match were counted before step 1 (infra/grading.py).
-    """
-    if run.rank > 0:
-        return
-    lines = read_lines(run.folder / "metrics.jsonl")
-    earlier = [line["reward"] for line in lines if "reward" in line]  # not in step 0
-    rewards = {*earlier, *(rollout.reward for rollout in rollouts)}
-    if len(rewards) > 1:
-        return
-
-    cut_off, answered = metrics["truncated"], metrics["answered"]
-    cause = "the problems are too hard, or their answers stand in another --answer-column"
-    if max(rewards) > 0:
-        cause = "the problems are too easy: take harder ones"
-    elif cut_off > 0.5:
-        cause = "responses are cut off: raise --max-new-tokens"
-    elif answered < 0.5:
-        cause = "the prompt does not lead to such an answer: change it with --prompt-template"
-    print(
-        f"every reward is {max(rewards):g}, so nothing is learned; {cut_off:.0%} of this step's "
-        f"responses are cut off, and {answered:.0%} state an answer; perhaps {cause} "
-        "(docs/running.md; samples.jsonl shows responses)",
-        flush=True,
-    )
+def hint_at_equal_rewards(run) -> None:
+    """Print where to look if no group's rewards have differed so far."""
+    steps = [line for line in read_lines(run.folder / "metrics.jsonl") if "reward" in line]
+    if all(line["without_advantage"] == 1 for line in steps):
+        newest = steps[-1]
+        print(
+            "all responses to a problem have had equal rewards, so nothing is learned: see "
+            f"docs/running.md, When nothing is learnt (in this step truncated is "
+            f"{newest['truncated']:.2g} and answered {newest['answered']:.2g})",
+            flush=True,
+        )
 
 
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
@@ -125,8 +110,7 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
     spread = range(0, len(rollouts) // G, len(rollouts) // G // groups)
     for g in spread[:groups]:
         rewards = [rollout.reward for rollout in rollouts[g * G : (g + 1) * G]]
-        differing = [j for j in range(1, G) if rewards[j] != rewards[0]]
-        others = differing[:1] + [j for j in range(1, G) if j not in differing[:1]]
+        others = sorted(range(1, G), key=lambda j: rewards[j] == rewards[0])  # unequal ones first
         for j in [0, *others][:each]:
             problem, response = rollouts[g * G + j].problem, rollouts[g * G + j].response
             span = tokens.span(g * G + j)  # the response's tokens

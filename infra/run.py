@@ -22,14 +22,7 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Stop, UserError
 from infra.flags import defining_flags, module_of
-from infra.log import (
-    hint_at_equal_rewards,
-    introduce,
-    log,
-    print_summary,
-    save_samples,
-    shown_prompt,
-)
+from infra.log import introduce, log, print_summary, save_samples, shown_prompt
 from infra.model_files import with_old_names
 from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
 from infra.progress import total_seconds
@@ -112,8 +105,6 @@ class Run:
         state.step = step
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
-        if step == 3:
-            hint_at_equal_rewards(self, rollouts, metrics)  # they should differ by now
         state.skipped += metrics["skipped_updates"]
         if metrics["updates"]:
             state.skipped = 0

@@ -11,12 +11,7 @@ from conftest import ROOT
 
 from infra.flags import module_of
 from infra.folder import read_lines
-from infra.log import (
-    hint_at_equal_rewards,
-    log,
-    print_summary,
-    save_samples,
-)
+from infra.log import log, print_summary, save_samples
 from infra.metrics import of_rollouts
 from methods import packed
 from train import Rollout
@@ -100,35 +95,14 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     assert metrics == pytest.approx(expected, rel=1e-4)
 
 
-RIGHT = "so \\boxed{7}"
-DEAD = [  # rewards of two earlier steps and of this one; the text; how many of 24 are cut off
-    ([0.0, 0.0], 0.0, RIGHT, 0, "too hard"),
-    ([0.0, 0.0], 0.0, RIGHT, 23, "--max-new-tokens"),
-    ([0.0, 0.0], 0.0, "so it is 7", 1, "--prompt-template"),
-    ([1.0, 1.0], 1.0, RIGHT, 0, "too easy"),
-    ([0.0, 0.0], 1.0, RIGHT, 0, None),
-]
-
-
-@pytest.mark.parametrize("earlier, reward, text, cut_off, said", DEAD)
-def test_a_run_with_equal_rewards_is_explained(
-    earlier, reward, text, cut_off, said, tmp_path, graded, capsys
-):
+@pytest.mark.parametrize("shares, said", [([1, 1, 1], 1), ([1, 0.5, 1], 0)])
+def test_a_run_with_equal_rewards_is_told_where_to_look(shares, said, tmp_path, capsys):
     run = run_in(tmp_path)
     log(run, METRICS[0])
-    for step, before in enumerate(earlier, start=1):
-        log(run, row(step, reward=before))
-    capsys.readouterr()
-    rollouts = [
-        Rollout(each.response._replace(text=text, truncated=i < cut_off), {"answer": "7"}, reward)
-        for i, each in enumerate(graded[0])
-    ]
-    metrics = of_rollouts(rollouts, graded[1])
-    hint_at_equal_rewards(run, rollouts, metrics)
-    hint_at_equal_rewards(run_in(tmp_path, rank=1), rollouts, metrics)  # silent
+    for step, share in enumerate(shares, start=1):
+        log(run, row(step, without_advantage=share, truncated=0.25, answered=0.5))
     out = capsys.readouterr().out
-    assert out.count("\n") == (said is not None)
-    assert (said or "") in out
+    assert out.count("When nothing is learnt (in this step truncated is 0.25 and answered") == said
 
 
 def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
