@@ -161,7 +161,7 @@ def cell_text(cell, column: str) -> str:
     """A text, or a number with all its digits; empty for a gap. Raises ValueError."""
     if cell is None or cell != cell:  # a gap, which is NaN in a column of numbers
         return ""
-    if not isinstance(cell, str | int | float):
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
         kind = type(cell).__name__
         raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
     if isinstance(cell, float) and cell == int(cell):

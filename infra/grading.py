@@ -125,25 +125,22 @@ def refuse_unmatchable(problems: list[dict], where: str) -> None:
     """Raise UserError, which names `where`, if no response can match most gold answers.
 
     If there are fewer of them, the first rank prints their number, and the first one with its
-    problem. Ranks share the work; all call this.
+    problem.
     """
     # Others are graded by their tests or their letter.
     graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
-    golds = sorted({problem["answer"] for problem in graded})
-
-    def reasons_of_share(share: list[str]) -> list[str]:
-        return [why_unearnable(gold) for gold in share]
-
-    reason = dict(zip(golds, shared_by_ranks(golds, reasons_of_share), strict=True))
-    unearnable = [problem for problem in graded if reason[problem["answer"]]]
-    if not unearnable:
+    golds = {problem["answer"] for problem in graded}
+    never = {gold for gold in golds if not is_matchable(gold)}
+    unmatchable = [problem for problem in graded if problem["answer"] in never]
+    if not unmatchable:
         return
-    first = unearnable[0]
+    gold, problem = unmatchable[0]["answer"], unmatchable[0]["problem"]
+    first = f"{gold[:80]!r}" if gold else "missing"
     message = (
-        f"{where}: {len(unearnable)} of {len(graded)} gold answers can never be matched; the first "
-        f"{reason[first['answer']]}: {first['answer'][:80]!r}, for {first['problem'][:80]!r}"
+        f"{where}: {len(unmatchable)} of {len(graded)} gold answers can never be matched; the "
+        f"first is {first}, for {problem[:80]!r}"
     )
-    if 2 * len(unearnable) > len(graded):
+    if 2 * len(unmatchable) > len(graded):
         remedy = 'name another --answer-column, or end the answers with "#### x" or \\boxed{x}'
         raise UserError(f"{message}: {remedy}")
     if is_first_rank():
@@ -153,16 +150,10 @@ def refuse_unmatchable(problems: list[dict], where: str) -> None:
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 MOST_WORDS = 8  # more is a sentence, not an answer; the golds of tests/answers have at most 3
 NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Louis"
+LIST_OF_TEXTS = re.compile(r"\[\s*['\"]")
 
 
-def why_unearnable(gold: str) -> str:
-    """Why no short answer can equal a gold answer; empty if one can."""
-    if not gold:
-        return "is missing"
-    if not earnable(gold):
-        return "restates a question, stands for none or is too long"
-    if NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS:
-        return "is a text of several sentences or many words"
-    if re.match(r"\[\s*['\"]", gold):
-        return "is a list of texts"
-    return ""
+def is_matchable(gold: str) -> bool:
+    """Whether a short answer can equal a gold: no sentences, no list of texts, no question."""
+    is_text = NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS
+    return bool(gold) and not is_text and not LIST_OF_TEXTS.match(gold) and earnable(gold)

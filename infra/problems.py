@@ -111,7 +111,7 @@ def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
         own_grader(reward)  # loads it
         return
     for where, problems in sets.items():
-        refuse_unmatchable(problems, where)  # golds; prints how many
+        on_first_rank(refuse_unmatchable, problems, where)  # golds; prints how many
     if any("tests" in problem for problems in sets.values() for problem in problems):
         on_first_rank(print_sandbox)
 
