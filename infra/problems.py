@@ -52,7 +52,7 @@ def load_problems(
     source = replace(SOURCES.get(name, own), whole=whole)
     records, columns = read_table(name, source, flag)
     where = f"{flag} {name}"
-    read, used = reader_of(records, columns, source, where)
+    read, used = reader_of(columns, source, where)
 
     problems = {}  # by text; of several with the same text, the first that has an answer
     for index, record in enumerate(records):
@@ -128,7 +128,7 @@ def print_sandbox() -> None:
 
 
 def reader_of(
-    records: list[dict], columns: list[str], source: Source, where: str
+    columns: list[str], source: Source, where: str
 ) -> tuple[Callable[[dict, int], dict], list[str]]:
     """(the function of a record and its index that returns a problem, the columns it uses).
 
@@ -155,10 +155,7 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     """The problem in a record; its text or its answer is empty for a gap. Raises ValueError."""
     cell = record.get(source.problem_column)
     chat = {}
-    if cell and isinstance(cell, list) and all(isinstance(each, dict) for each in cell):
-        if not all(isinstance(each.get("content"), str) and "role" in each for each in cell):
-            form = '{"role": "user", "content": TEXT}'
-            raise ValueError(f"column {source.problem_column}, a message is not like {form}")
+    if cell and isinstance(cell, list) and all(map(is_message, cell)):
         chat = {"chat": cell}
         if cell[-1]["role"] != "user":  # an assistant's turn may hold the solution
             raise ValueError(
@@ -178,6 +175,11 @@ def read_record(source: Source, record: dict, index: int) -> dict:
         letter = shown_letter(answer, problem["problem"])
         return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
     return problem | {"tests": checked_tests(tests, "column tests")}
+
+
+def is_message(cell) -> bool:
+    """Whether a cell is {"role": "user", "content": text} or alike."""
+    return isinstance(cell, dict) and "role" in cell and isinstance(cell.get("content"), str)
 
 
 def short_answer(gold: str) -> str:

@@ -63,10 +63,7 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         (verl(CHAT, "MATH", [2]), ", record 1, column reward_model.ground_truth, holds a list:"),
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
-        (
-            verl([{"from": "human", "value": "1"}], "MATH", "2"),
-            ", record 1, column prompt, a message",
-        ),
+        (verl([{"from": "human", "value": "1"}], "MATH", "2"), ", record 1, column prompt, holds"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
 )
