@@ -39,8 +39,8 @@ class Saved(NamedTuple):
 
 
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:
-    """(problem's text, sample) -> line, from the files of responses in `folder`."""
-    lines = [line for path in folder.glob("responses*.jsonl") for line in read_lines(path)]
+    """(problem's text, sample) -> line, from responses.jsonl in `folder`."""
+    lines = read_lines(folder / "responses.jsonl")
     return {(line["asked"], line["sample"]): line for line in lines}
 
 

@@ -84,18 +84,15 @@ def end_ranks() -> None:
 
 
 def choose_threads() -> None:
-    """Compute with this rank's share of the cores, if OMP_NUM_THREADS is not set.
+    """Compute with a container's share of the cores, which torch does not read.
 
-    torch does not read a container's quota. torchrun sets OMP_NUM_THREADS for several ranks.
+    torchrun sets OMP_NUM_THREADS for several ranks.
     """
-    if "OMP_NUM_THREADS" in os.environ:
+    if "OMP_NUM_THREADS" in os.environ or not QUOTA.exists():
         return
-    cores = torch.get_num_threads()
-    if QUOTA.exists():
-        quota, period = QUOTA.read_text().split()  # quota is "max" without a limit
-        if quota != "max":
-            cores = min(cores, int(quota) // int(period))
-    torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    quota, period = QUOTA.read_text().split()  # quota is "max" without a limit
+    if quota != "max":
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), int(quota) // int(period))))
 
 
 # ---- exchange ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""infra/packed.py: products by oneDNN are torch's, and a model that samples is restored."""
+"""infra/onednn.py: products by oneDNN are torch's, and a model that samples is restored."""
 
 import pytest
 import torch

@@ -146,23 +146,21 @@ def test_a_hybrid_trains_on_two_ranks_as_on_one(tmp_path):
 @pytest.mark.parametrize(
     "quota, variables, threads",
     [
-        (None, {}, 7),
-        ("max 100000", {"LOCAL_WORLD_SIZE": "2"}, 3),
-        ("350000 100000", {}, 3),
-        ("50000 100000", {"LOCAL_WORLD_SIZE": "2"}, 1),
-        ("50000 100000", {"OMP_NUM_THREADS": "5"}, None),
+        ("max 100000", {}, []),
+        ("350000 100000", {}, [3]),
+        ("50000 100000", {}, [1]),
+        ("50000 100000", {"OMP_NUM_THREADS": "5"}, []),
     ],
 )
-def test_ranks_share_the_cores_of_a_container(quota, variables, threads, tmp_path, monkeypatch):
+def test_a_containers_quota_limits_the_threads(quota, variables, threads, tmp_path, monkeypatch):
     chosen = []
     monkeypatch.setattr(os, "environ", variables)
     monkeypatch.setattr(ranks, "QUOTA", tmp_path / "cpu.max")
-    if quota:
-        (tmp_path / "cpu.max").write_text(quota + "\n")
+    (tmp_path / "cpu.max").write_text(quota + "\n")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     choose_threads()
-    assert chosen == ([] if threads is None else [threads])
+    assert chosen == threads
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])
