@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from answers.comparison import UNDECIDED
 from infra import folder as files
 from infra import ranks
 from infra.errors import UserError, one_line_endings
-from infra.evaluation_files import Saved, load_benchmarks, saved_responses, write_averages
+from infra.evaluation_files import load_benchmarks, saved_responses, write_averages
 from infra.flags import Parser, flag
 from infra.grading import grade_on_ranks
 from infra.loading import load_model
@@ -193,13 +194,7 @@ def sample_benchmark(
         }
         for (i, sample), response in zip(wanted, responses, strict=True)
     ]
-    on_first_rank(write_responses, folder, [*saved.values(), *new])
-
-
-def write_responses(folder: Path, lines: list[dict]) -> None:
-    """Write a benchmark's responses.jsonl."""
-    folder.mkdir(exist_ok=True)
-    files.write_lines(folder / "responses.jsonl", lines)
+    on_first_rank(files.write_lines, folder / "responses.jsonl", [*saved.values(), *new])
 
 
 def grade_benchmark(
@@ -216,7 +211,9 @@ def grade_benchmark(
     missing = lines.count(None)
     if missing:
         raise UserError(f"{folder} lacks {missing} of {len(lines)} responses: drop --regrade")
-    responses = [Saved(line["response"], line["truncated"]) for line in lines]
+    responses = [
+        SimpleNamespace(text=line["response"], truncated=line["truncated"]) for line in lines
+    ]
     repeated = [problem for problem in problems for _ in range(samples)]
     rewards = grade_on_ranks(responses, repeated, reward=reward)
     wrong = [

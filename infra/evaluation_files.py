@@ -5,7 +5,6 @@ data set. Without this room evaluate.py would sample every benchmark again.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from infra.data_sets import FILES
 from infra.errors import UserError
@@ -29,13 +28,6 @@ def load_benchmarks(cfg) -> dict[str, list[dict]]:
         problems = load_problems(name, *columns, flag="--benchmarks", whole=whole)
         benchmarks[folder] = problems[: cfg.limit or None]
     return benchmarks
-
-
-class Saved(NamedTuple):
-    """A response as the graders read it, from a line of a file."""
-
-    text: str
-    truncated: bool
 
 
 def saved_responses(folder: Path) -> dict[tuple[str, int], dict]:

@@ -107,6 +107,7 @@ def write_text(path: Path, text: str) -> None:
     """Replace the content of a file: readers find the old or the new one. Raises Stop."""
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
+        path.parent.mkdir(exist_ok=True)
         aside.write_text(text, encoding="utf-8")
         os.replace(aside, path)
 

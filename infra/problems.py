@@ -25,7 +25,7 @@ from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
-DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")
+DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")  # today in a format, in a template
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -277,17 +277,12 @@ def encode_prompt(problem: dict, tokenizer, template: str, system: str, options:
     if system and chat[0]["role"] != "system":
         chat = [{"role": "system", "content": system}, *chat]
     with one_line(tokenizer.name_or_path, f"its chat template fails: {remedy}"):
-        dated = DATED.sub(fixed_day, tokenizer.get_chat_template())
+        dated = DATED.sub(lambda call: repr(DAY.strftime(call[2])), tokenizer.get_chat_template())
         form = options | {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
         text = tokenizer.apply_chat_template(chat, **form)
         if chat[-1]["content"].strip() not in text:
             raise ValueError("the problem is missing: it may expect a list of parts")
     return tokenizer(text, add_special_tokens=False).input_ids
-
-
-def fixed_day(call: re.Match) -> str:
-    """DAY in the format of a template's strftime_now(FORMAT)."""
-    return repr(DAY.strftime(call[2]))
 
 
 def encode_text(text: str, tokenizer) -> list[int]:
