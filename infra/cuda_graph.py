@@ -34,7 +34,6 @@ def can_capture(lm) -> bool:
     return (
         lm.device.type == DEVICE
         and lm.config.model_type in RECORDED
-        and lm.config._attn_implementation in ("sdpa", "eager")  # those with a mask of all columns
         and not any(map(reads_values, lm.modules()))
     )
 
