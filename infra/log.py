@@ -89,8 +89,8 @@ def hint_at_equal_rewards(run) -> None:
     if steps and all(line["without_advantage"] == 1 for line in steps):
         newest = steps[-1]
         print(
-            "all responses to a problem have had equal rewards, so nothing is learned: see "
-            f"docs/running.md, When nothing is learnt (in this step truncated is "
+            "all responses to a problem have had equal rewards, so nothing is learnt: see "
+            "docs/running.md, When nothing is learnt (in this step truncated is "
             f"{newest['truncated']:.2g} and answered {newest['answered']:.2g})",
             flush=True,
         )
