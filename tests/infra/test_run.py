@@ -129,13 +129,17 @@ def run(tmp_path):
         yield train.prepare(small_config(tmp_path / "run", steps=9))
 
 
-def test_save_keeps_the_newest_two(run):
+def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
+    kept = run.folder / "checkpoint-000001"  # brought back by hand
+    kept.mkdir()
+    (kept / "mine").touch()
     next_step(run)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
     found = sorted(path.name for path in run.folder.glob("checkpoint-*"))
-    assert found == ["checkpoint-000004", "checkpoint-000006"]
+    assert found == ["checkpoint-000001", "checkpoint-000004", "checkpoint-000006"]
+    assert (kept / "mine").exists()
 
 
 def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
