@@ -246,6 +246,8 @@ def encode_prompts(
             raise UserError(f"--template-args: the chat template does not read {option}")
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
+    if template and any("chat" in problem for problem in problems):
+        raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
     prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
@@ -296,7 +298,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if the model lacks positions for a prompt and its response."""
+    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -309,3 +311,7 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"{limit} tokens that this {config.model_type} supports: lower it, or with a scheme "
             "such as yarn raise max_position_embeddings in config.json"
         )
+    largest = max((token for prompt in prompts for token in prompt), default=0)
+    size = config.vocab_size
+    if largest >= size:
+        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")

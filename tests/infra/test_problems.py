@@ -171,7 +171,6 @@ TEXTS = [  # chat template, --prompt-template, what a problem has beside 1+2=?, 
     (CONTENTS, "", {"tests": [7]}, f"81+2=?\n{CODE_INSTRUCTION}7"),
     (CONTENTS, "", {"chat": CHAT}, "182+3=?7"),
     (CONTENTS, TYPED, {}, FILLED),
-    (CONTENTS, TYPED, {"chat": CHAT}, FILLED),
 ]
 
 
@@ -191,8 +190,10 @@ def test_a_tokenizer_without_words_for_the_instruction_gets_the_problem_alone():
 
 
 def test_a_prompt_template_that_does_not_fit_is_refused():
-    with pytest.raises(UserError, match="--prompt-template '7' has no {problem}"):
-        encode_prompts(CHAINS, tokenizer_with(None), 200, "7")
+    problems, tokenizer = [*CHAINS, {"problem": "1", "chat": CHAT}], tokenizer_with(None)
+    for template, said in (("7", "'7' has no {problem}"), (TYPED, "does nothing with problems th")):
+        with pytest.raises(UserError, match=f"--prompt-template {said}"):
+            encode_prompts(problems, tokenizer, 200, template)
 
 
 @pytest.mark.parametrize("around", ["$A", "<s> $A", "$A <end>", "<s> $A <end>"])
@@ -240,11 +241,13 @@ def test_evaluation_problems_that_are_trained_on_are_counted(tmp_path, capsys):
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
-    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40)
+    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
     prompts = [[0] * 3, [0] * 8]
     refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
         refuse_length(config, prompts, 33)
+    with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
+        refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"
