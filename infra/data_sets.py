@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import DatasetDict, load_dataset
+import pyarrow as pa
+from datasets import DatasetDict, Features, load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 
@@ -118,7 +119,12 @@ def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
     needed = table.select_columns(needed_columns(table.column_names, source))
-    return needed.to_list(), table.column_names
+    records = records_of(needed.with_format("arrow")[:])
+    # A column of texts and numbers, say, holds JSON.
+    mixed = Features({x: kind for x, kind in needed.features.items() if "Json(" in str(kind)})
+    if mixed:
+        records = [x | mixed.decode_example({key: x[key] for key in mixed}) for x in records]
+    return records, table.column_names
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
@@ -138,19 +144,31 @@ def read_file(path: Path, source: Source) -> tuple[list[dict], list[str]]:
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
         names = file.schema_arrow.names
-        return file.read(needed_columns(names, source)).to_pylist(), names
+        return records_of(file.read(needed_columns(names, source))), names
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
         return read_csv(text), []
-    if not text.lstrip().startswith("["):  # JSON lines
-        lines = [line for line in text.split("\n") if line.strip()]
-        text = "[" + ",\n".join(lines) + "]"  # an error then names the line
-    return json.loads(text), []
+    if path.suffix == ".json" and text.lstrip().startswith("["):
+        return json.loads(text), []
+    return read_lines(text), []
+
+
+def records_of(table: pa.Table) -> list[dict]:
+    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
+    for i, name in enumerate(table.column_names):
+        if table[i].type == pa.float32():
+            shortest = table[i].cast(pa.string()).cast(pa.float64())
+            table = table.set_column(i, name, shortest)
+    return table.to_pylist()
 
 
 def read_csv(text: str) -> list[dict]:
     """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
-    records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    records = list(reader)
+    names = reader.fieldnames or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name: {', '.join(names)}")
     for number, record in enumerate(records, start=1):
         if None in record:
             raise ValueError(f"record {number} has more cells than the header")
@@ -164,6 +182,22 @@ def cell_text(cell, column: str) -> str:
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):
         kind = type(cell).__name__
         raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
+    if isinstance(cell, float) and abs(cell) >= 2**53:
+        raise ValueError(f"column {column}, holds {cell}, which has lost digits: write a string")
     if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
-    return str(cell).strip()
+    text = str(cell).strip()
+    text.encode()  # half of a pair of surrogates, which no tokenizer takes, raises a ValueError
+    return text
+
+
+def read_lines(text: str) -> list:
+    """The value on each line of JSON lines. Raises ValueError."""
+    records = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error.msg}") from error
+    return records

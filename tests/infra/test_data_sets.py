@@ -59,11 +59,15 @@ def test_a_parquet_file_is_read_again_though_its_time_is_the_same(tmp_path):
 REFUSED = {
     "missing.jsonl": (None, "No such file"),
     "empty.jsonl": (b"", "{path} is empty"),
-    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(Invalid control character at: line 3"),
+    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(line 3 is not JSON: Unterminated"),
     "list.jsonl": (GOOD + b"\n[1]\n", "a record is not like {{"),
     "list.json": (b"[" + GOOD + b", 1]", "a record is not like {{"),
     "bad.json": (b"[" + GOOD, "(Expecting ',' delimiter: line 2"),
     "more.csv": (b"problem,answer\n1,2\n1,2,3\n", "(record 2 has more cells than the header"),
+    "twice.csv": (
+        b"problem,answer,answer\n1,2,3\n",
+        "(two columns have one name: problem, answer, answer",
+    ),
 }
 
 
@@ -103,7 +107,7 @@ def hub(monkeypatch):
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
     load = hub([{columns[0]: "1+1?", columns[1]: 2, "solution": "long"}])
-    with mock.patch.object(Dataset, "to_list", autospec=True, side_effect=Dataset.to_list) as read:
+    with mock.patch.object(data_sets, "records_of", side_effect=data_sets.records_of) as read:
         assert load_problems(name) == [PROBLEM]
     load.assert_called_once_with(set_name, **{"split": "train"} | options)
     assert read.call_args.args[0].column_names == list(columns)
@@ -212,11 +216,15 @@ def test_golds_that_stand_for_none_are_counted_and_dropped(tmp_path, capsys):
     assert f"{path}: 7 of 9 records dropped" in capsys.readouterr().out
 
 
-def test_a_folder_keeps_the_digits_of_an_answer(tmp_path):
-    gap = [{"problem": "a", "answer": 2**53 + 1}, {"problem": "b", "answer": None}]
+def test_a_folder_keeps_the_digits_of_an_answer_or_refuses_it(tmp_path):
+    big = 2**53 + 1
+    gap = [{"problem": "a", "answer": big}, {"problem": "b", "answer": None}]
     write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": "word"})
     answers = [each["answer"] for each in load_problems(str(tmp_path))]
     assert answers == ["9007199254740993", "word"]
+    write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": 0.5})  # makes all floats
+    with pytest.raises(UserError, match="record 1, column answer, holds 9.*, which has lost digit"):
+        load_problems(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         (verl([{"from": "human", "value": "1"}], "MATH", "2"), ", record 1, column prompt, holds"),
+        (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
+        ({"problem": "\ud83d", "answer": 2}, ", record 1, 'utf-8' codec can't encode"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
 )
@@ -120,8 +122,9 @@ def test_verl_records_hold_answers_or_programs(tmp_path):
     assert second["tests"] == [{"input": "1", "output": "2"}]
 
 
-def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(tmp_path):
-    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(kind, tmp_path):
+    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0], kind)
     pq.write_table(pa.table({"problem": list("abcdef"), "answer": golds}), tmp_path / "a.parquet")
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
     assert answers == ["2", "0.1", "15300.75", "-3"]
