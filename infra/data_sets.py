@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,13 +59,18 @@ SOURCES = {
 }
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
+OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
+# A column of one option each: a word, which may be missing, and its label
+OPTION = re.compile(r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)")
+NUMBER = re.compile(r"-?[\d.]+|None|")  # or a gap
+MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 
 def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
     """(records, the names of all columns) of the local file `name`, else of `source`.
 
     A record may lack columns that are not needed. Raises UserError, which names `flag`, if the
-    records cannot be read, or there are none.
+    records cannot be read, there are none, or some have images.
     """
     local = Path(name).suffix in FILES
     try:
@@ -84,6 +90,13 @@ def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[s
     if not table or not all(isinstance(record, dict) for record in table):
         raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
     columns = columns or list(dict.fromkeys(column for record in table for column in record))
+    for column in filter(MEDIA.fullmatch, columns):
+        count = sum(bool(record.get(column)) for record in table)
+        if count:
+            raise UserError(
+                f"{flag} {name}: the model would not see column {column}, which {count} of "
+                f"{len(table)} records have: drop these records"
+            )
     return table, columns
 
 
@@ -93,7 +106,26 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
     present = [column for column in columns if column in names]
     if source.whole or source.problem_column not in present or len(present) == 1:
         return names
-    return present
+    checked = {x for x in names if x in OPTIONS or OPTION.fullmatch(x) or MEDIA.fullmatch(x)}
+    return present + [column for column in names if column in checked - {*present}]
+
+
+def option_columns(names: list[str], records: list[dict]) -> list[str]:
+    """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
+
+    Numbers in columns a, b may belong to a problem.
+    """
+    lists = [name for name in names if name in OPTIONS]
+    found = {}  # word before the label -> columns
+    for name in names:
+        match = OPTION.fullmatch(name)
+        if match:
+            found.setdefault(match[1].lower(), []).append(name)
+    for columns in found.values():
+        cells = [str(record.get(column)) for record in records for column in columns]
+        if len(columns) > 1 and not all(NUMBER.fullmatch(cell) for cell in cells):
+            return lists + columns
+    return lists
 
 
 def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:

@@ -49,8 +49,9 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    why = "repeated, or without a text or an answer that can be earned"
-    assert capsys.readouterr().out == f"{path}: 7 of 9 records dropped: {why}\n"
+    dropped, disputed = capsys.readouterr().out.splitlines()
+    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
+    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,13 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
     with pytest.raises(UserError) as refused:
         load_problems(path, flag="--benchmarks")
     assert str(refused.value).startswith(f"--benchmarks {path}{message}")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_options_that_the_model_would_not_see_are_refused(suffix, tmp_path):
+    path = write(tmp_path / f"a.{suffix}", [{"question": "q", "choices": ["u", "v"], "answer": 1}])
+    with pytest.raises(UserError, match="would not see the options in choices"):
+        load_problems(path, "question", "answer")
 
 
 RATIONALE = "48/2 = <<48/2=24>>24 clips in May.\n48+24 = <<48+24=72>>72 clips in both.\n#### 72"
