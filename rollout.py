@@ -28,7 +28,7 @@ from infra.onednn import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Batch, Running, cache_capacity, room
-from infra.tokens import end_tokens, stop_finder, text_decoder
+from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
 
 SEED_STRIDE = 1_000_003  # two runs share no seed while their steps + epochs stay below it
 
@@ -41,7 +41,6 @@ class Sampling:
     temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
     in_flight: int = 256  # max responses sampled at once
-    stop: tuple[str, ...] = ()  # texts that end a response, as an end token does
 
 
 class Response(NamedTuple):
@@ -96,17 +95,28 @@ def draw(
 
 
 def rollout(
-    lm, tokenizer, prompts: list[list[int]], keys: list[tuple], sampling: Sampling
+    lm,
+    tokenizer,
+    prompts: list[list[int]],
+    keys: list[tuple],
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    in_flight: int = 256,
+    stop: str = "",
 ) -> list[Response]:
     """Sample a response to each of B prompts. Ranks share the work, and all get all responses.
 
     prompts: token ids. keys: the numbers that fix a response's random draws: (seed, stream,
     problem, sample), where the stream is the step, or evaluate.py's hash of a benchmark's name.
+    temperature: 0 is greedy. stop: as --stop, a text that ends a response, or a JSON list of them.
     Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
+    sampling = Sampling(max_new_tokens, temperature, top_p, in_flight)
     ends = end_tokens(lm, tokenizer)
-    text = text_decoder(tokenizer, sampling.stop)
-    at_stop = stop_finder(tokenizer, sampling.stop) if sampling.stop else never
+    texts = stop_texts(stop)
+    text = text_decoder(tokenizer, texts)
+    at_stop = stop_finder(tokenizer, texts) if texts else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
         responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
@@ -178,12 +188,7 @@ def sample(
                 batch.keep(rows[:fit])
 
 
-# ---- seeds ---------------------------------------------------------------------------------------
-
-
-def step_seed(seed: int, step: int) -> int:
-    """The seed of a step's random token weights."""
-    return SEED_STRIDE * seed + step
+# ---- problems ------------------------------------------------------------------------------------
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
