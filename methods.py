@@ -58,8 +58,9 @@ class TokenBatch:
     def __len__(self) -> int:
         return len(self.token)
 
-    def select(self, response_index: list[int], token_index: torch.Tensor) -> "TokenBatch":
-        """Some of the responses, with their n tokens."""
+    def select(self, micro) -> "TokenBatch":
+        """The n tokens of a micro_batches.MicroBatch, and its responses."""
+        response_index, token_index = micro.response_index, micro.token_index
         return TokenBatch(
             token=self.token[token_index],
             length=self.length[response_index],

@@ -34,7 +34,7 @@ from verify import reward
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
-SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
+SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in rollout.py
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 

@@ -1,8 +1,9 @@
 """Rollouts: responses sampled with Hugging Face `generate` (Sec. 5, App. I).
 
 Each position in a response has a uniform random number, fixed by the response's key: (seed, step,
-problem, sample). `draw` turns this number into a token by inverse CDF, and `generate` then has no
-other choice. Methods can thus be compared under common random numbers, without global random state.
+problem, sample). `draw` turns this number into a token by inverse CDF. `generate` then has no other
+choice, because all other logits become -inf. Methods can thus be compared under common random
+numbers, without global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
 changes only if its number falls within rounding error of a CDF step. In bfloat16 batching changes
@@ -30,7 +31,9 @@ from infra.ranks import shared_by_ranks
 from infra.sampler import Batch, Running, cache_capacity, room
 from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
 
-SEED_STRIDE = 1_000_003  # two runs share no seed while their steps + epochs stay below it
+# A run's seeds lie around SEED_STRIDE * seed: plus the step for random token weights, minus the
+# epoch for the order of problems. So two runs share none.
+SEED_STRIDE = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def draw(
     p = token_distribution(logits, sampling.temperature, sampling.top_p)
     cdf = p.cumsum(dim=-1)  # [m, V]; the last F is 1 up to rounding
     token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)  # never one with p = 0
-    token = token.clamp_max(cdf.shape[1] - 1)  # if p is NaN, it is V
+    token = token.clamp_max(cdf.shape[1] - 1)  # with NaN in p, searchsorted returns V
     return token, p.gather(1, token).log().float()
 
 
@@ -147,12 +150,14 @@ def sample(
 
     Hugging Face `generate` runs in chunks of CHUNK tokens. A GPU records the kernels of a chunk's
     first token as a CUDA graph, and launches them again for each further token. Between chunks
-    finished responses leave, and the longest too if the caches grow too large. Once at most half a
-    batch remains, waiting responses join it, so a long one delays none. Raises FloatingPointError.
+    finished responses leave, and the longest too if the caches grow too large. Once at most half of
+    a batch could go on while others wait, the batch is dissolved: all of them wait, and a new batch
+    takes those with the fewest new tokens. Raises FloatingPointError.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    record = sampling.temperature > 0 and sampling.top_p == 1  # greedy and top-p: untested there
+    # Whether to record CUDA graphs: not tested for greedy responses and top-p.
+    record = sampling.temperature > 0 and sampling.top_p == 1
     # Positions may be learned: then no chunk may pass the last of them.
     positions = getattr(lm.config, "max_position_embeddings", None) or math.inf
     waiting = list(responses)
@@ -179,10 +184,10 @@ def sample(
                     progress.update(response.finished)
 
                 rows = [i for i in range(len(running)) if not running[i].finished]
-                rows.sort(key=lambda i: len(running[i]))  # the longest wait
+                rows.sort(key=lambda i: len(running[i]))  # if the caches are full, the longest wait
                 fit = room([running[i] for i in rows], limit, capacity)
                 if waiting and fit <= size / 2:
-                    fit = 0
+                    fit = 0  # dissolves the batch
                 waiting += [running[i] for i in rows[fit:]]
                 running = [running[i] for i in rows[:fit]]
                 batch.keep(rows[:fit])

@@ -60,9 +60,9 @@ def train(cfg: config.Config) -> Path:
         while run.state.step < cfg.steps:
             run.stop_after_signal()
             step = run.state.step + 1  # finish_step counts it
-            watch = progress.Stopwatch()
+            watch = progress.Stopwatch()  # of sampling and grading; train_step has its own
             rollouts = sample(run, step, watch)
-            found, tokens, rho = train_step(
+            found, tokens, rho = train_step(  # found: its metrics
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
             found = run.finish_step(step, found | watch.seconds(), rollouts, tokens, rho)
@@ -102,7 +102,7 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # In a list its parameters are not the policy's: `unsharded` lends it those of `lm`.
+        # A list hides it from nn.Module: it has no tensors of its own, `unsharded` lends it `lm`'s.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
@@ -112,26 +112,27 @@ class Policy(torch.nn.Module):
         hidden = shared_prompts.states(decoder, ids, mask)  # [n, H], one position before each token
 
         # Converted here, not per block, so autograd sums the blocks' gradients in float32.
-        matrix = [x.float() for x in self.lm.get_output_embeddings().parameters()]
+        weights = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W, b
         size = head.block_size(ids.device, self.lm.config.vocab_size)  # tokens
         blocks = zip(hidden.split(size), token.split(size), strict=True)
         # The backward pass computes each block's logits again. A rank with n = 0 has one empty
         # block: its passes run, and its gradients are 0.
         outputs = [
-            checkpoint(self.of_block, *block, *matrix, use_reentrant=False) for block in blocks
+            checkpoint(self.logprob_of_block, *block, *weights, use_reentrant=False)
+            for block in blocks
         ]
         columns = [torch.cat(column) for column in zip(*outputs, strict=True)]
         return methods.TokenOutputs(hidden.detach(), token, *columns)
 
-    def of_block(
-        self, hidden: torch.Tensor, token: torch.Tensor, *matrix: torch.Tensor
+    def logprob_of_block(
+        self, hidden: torch.Tensor, token: torch.Tensor, *weights: torch.Tensor
     ) -> list[torch.Tensor]:
-        """[log p of the tokens]; without gradients also [their entropy, Σ p²]."""
-        logits = head.scaled_logits(hidden, matrix, self.lm.config, self.temperature)  # [block, V]
+        """[log p of the tokens]; without gradients, as at θ_old, also [their entropy, Σ p²]."""
+        logits = head.scaled_logits(hidden, weights, self.lm.config, self.temperature)  # [block, V]
         logp = logits.log_softmax(dim=-1)
         del logits
         logprob = -nll_loss(logp, token, reduction="none")
-        if torch.is_grad_enabled():  # no update uses the others; they would cost a tenth of it
+        if torch.is_grad_enabled():  # entropy and Σ p² would make an update a tenth longer
             return [logprob]
         p = logp.exp()
         entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
@@ -148,10 +149,12 @@ class Policy(torch.nn.Module):
         for module in shards:
             module.unshard()
         lm = self.unsharded_lm[0]
-        for module, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
-            own = (sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False))
-            for name, tensor in chain(*own):
-                setattr(module, name, tensor)  # shared, not copied
+        for plain, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
+            tensors = chain(
+                sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False)
+            )
+            for name, tensor in tensors:
+                setattr(plain, name, tensor)  # shared, not copied
         try:
             yield lm
         finally:
@@ -172,7 +175,7 @@ def load_policy(
     UserError, for example if the policy differs from from_pretrained's model.
     """
     published = loading.published_model(name)
-    lm = published.without_weights()
+    lm = published.without_weights()  # on the meta device, without dropout
     unsharded_lm = copy.deepcopy(lm)
     layers = loading.decoder_layers(lm)
     if recompute:
@@ -186,10 +189,11 @@ def load_policy(
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*layers, policy):
         fully_shard(module, mp_policy=precision)
-    published.give_slices(lm)
+    published.give_slices(lm)  # to every rank its own, and from now on memory
 
-    # At temperature 1, like the reference. FSDP finds its root in its first forward pass, so that
-    # comes first. Leaving `unsharded` shards all again: the optimiser must be made on shards.
+    # At temperature 1, like the reference. Training is checked first, because FSDP finds its root
+    # in its first forward pass. That pass leaves the root unsharded. Leaving `unsharded` shards it
+    # again, since the optimiser must be made on shards.
     published.check_training(policy, dtype)
     with policy.unsharded() as whole:
         published.check_sampling(whole, dtype)
@@ -224,17 +228,17 @@ def graded_groups(
     """
     cfg = run.cfg
     asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
-    keys, earlier = [], Counter()
+    keys, sample_number = [], Counter()
     for i in asked:  # a key fixes random numbers; a problem chosen twice gets new responses
-        keys.append((cfg.seed, step, i, earlier[i]))
-        earlier[i] += 1
+        keys.append((cfg.seed, step, i, sample_number[i]))
+        sample_number[i] += 1
     with run.policy.unsharded() as lm:  # the policy's current weights
         prompts = [run.prompts[i] for i in asked]
         drawn = {"temperature": cfg.temperature, **cfg.limits}  # tokens, in flight, stop texts
         responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
-    rewards = grade_on_ranks(responses, problems, cfg.reward)
+    rewards = grade_on_ranks(responses, problems, cfg.reward)  # by verify.reward, tests, letters
     watch.lap("grading")
     return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
 
@@ -255,23 +259,24 @@ def train_step(
     Returns (metrics, the packed tokens, their weights ρ [N]). Raises UserError.
     """
     watch = progress.Stopwatch()
-    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     responses = [each.response for each in rollouts]
     length = torch.tensor([len(response.tokens) for response in responses])  # [B]
-    rewards = torch.tensor([each.reward for each in rollouts])  # [B]
-    # 0 by default
-    rewards += grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
+    penalty = grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0: none
+    rewards = torch.tensor([each.reward for each in rollouts]) + penalty  # [B] R
+
+    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     advantages = grpo.group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
     # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
     size = cfg.mini_batch * cfg.group_size  # responses of an update
-    # Whether a pass can run a prompt once for all its responses, which then stay together.
+    # True on one rank: a prompt runs once for its responses, which then share a micro-batch.
     together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
-    # This rank's micro-batches; every rank has equally many.
+    # The mini-batches, each with this rank's micro-batches; every rank has equally many. In a
+    # micro-batch all responses have an advantage, or none has.
     plan = micro_batches.mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
-    tokens = methods.packed(
+    tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
         responses, rewards, advantages, old_logprob, entropy, seed=(cfg.seed, step)
     )
     watch.lap("old_logprob")
@@ -301,13 +306,13 @@ def pass_at_theta_old(
     N = sum(mini_batch.token_count for mini_batch in plan)
     numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
     v = Rows(N) if method.features else None
-    # W / temperature, gathered once if a proxy reads it.
-    matrix = cache(partial(head.scaled_head, policy.lm, policy.temperature))
+    # The first call gathers W / temperature [V, H]. DelTA's own proxy, (1 - p) h, never calls it.
+    gathered_head = cache(partial(head.scaled_head, policy.lm, policy.temperature))
     for micro in progress.with_bar("old log p", [x for each in plan for x in each.micro_batches]):
         outputs = policy(micro.ids, micro.mask)
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
         if method.features:
-            v.add(micro.token_index, method.kept_features(outputs, matrix))
+            v.add(micro.token_index, method.kept_features(outputs, gathered_head))  # [n, F]
     old_logprob, entropy = ranks.sum_over_ranks(numbers)  # those of other ranks' tokens are 0
     return old_logprob, entropy, v
 
@@ -330,20 +335,20 @@ def update(
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
     for mini_batch in plan:
-        active = mini_batch.with_advantage()
+        active = [micro for micro in mini_batch.micro_batches if micro.has_advantage]
         if not active:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
 
         for micro in progress.with_bar("update", active):
-            own = tokens.select(micro.response_index, micro.token_index)  # n tokens
+            of_micro = tokens.select(micro)  # n of the N tokens
             logprob = policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
 
-            # min(r A, clip(r) A) with r = π_θ / π_old; SAPO and REINFORCE have other surrogates
-            surrogate = method.surrogate(logprob, own, cfg)  # [n]
+            # grpo.clipped_surrogate, min(r A, clip(r) A) with r = π_θ / π_old, for most methods
+            surrogate = method.surrogate(logprob, of_micro, cfg)  # [n]
             objective = (rho[micro.token_index] * surrogate).sum() / mini_batch.token_count
             (-objective * world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
-            clipped = metrics.is_clipped(method, logprob, own, cfg).sum()
+            clipped = metrics.is_clipped(method, logprob, of_micro, cfg).sum()
             totals += torch.stack([-objective.detach(), clipped])
 
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
