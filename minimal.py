@@ -223,7 +223,7 @@ def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
     gamma = temperatures(margin, A)  # γ⁽⁰⁾
     for _ in range(K):
         alpha = torch.sigmoid(margin / gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H): γ⁽¹⁾ = γ⁽⁰⁾.
+        # γ⁽ᵏ⁺¹⁾ is taken from Δ⁽ᵏ⁾, before the centroids move (App. H): so γ⁽¹⁾ = γ⁽⁰⁾.
         gamma = temperatures(margin, A)
         margin = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
     alpha = torch.sigmoid(margin / gamma)  # α*
