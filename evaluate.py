@@ -47,7 +47,7 @@ from infra.problems import (
 )
 from infra.ranks import DTYPES, on_first_rank
 from infra.significance import mann_whitney, paired_bootstrap
-from infra.tokens import end_tokens, stop_texts
+from infra.tokens import end_tokens
 from rollout import rollout
 
 PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
