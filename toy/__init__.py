@@ -21,7 +21,6 @@ Read task.py first; README.md lists the committed base models. The code toy (`--
 code_task.py and code_tokenizer.py.
 """
 
-from toy import code_task as code_task
 from toy.base import BASES as BASES
 from toy.base import base_model as base_model
 from toy.task import chain as chain
