@@ -20,7 +20,11 @@ from functools import cache
 
 import numpy as np
 
-from toy.code_tokenizer import ARITHMETIC, BOUNDS, COMPARISONS, CONSTANTS, NAMES
+NAMES = list("abc")  # of arguments
+CONSTANTS = list("123456789")
+ARITHMETIC = ["+", "-", "*", "//", "%"]
+BOUNDS = ["min", "max"]
+COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
 
 STEPS = 3  # operations per function
 EXAMPLES = 2  # per problem

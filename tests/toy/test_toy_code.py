@@ -6,8 +6,7 @@ from toy_runs import read_lines
 import train
 from programs.verify_code import rewards
 from toy.by_name import problem_set
-from toy.code_task import draw_any, inputs, problems, results
-from toy.code_tokenizer import BOUNDS, NAMES
+from toy.code_task import BOUNDS, NAMES, draw_any, inputs, problems, results
 
 # A recorded problem, which the generator must reproduce.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
