@@ -3,10 +3,9 @@
 import pytest
 import torch
 from hashed_rewards import rewarded
-from toy_runs import HELD_OUT, ROOT
+from toy_runs import HELD_OUT, ROOT, refusal
 
 import config
-import train
 from benchmarks import gain, gain_rows, gain_tables
 from benchmarks.__main__ import main
 from infra.folder import write_json
@@ -16,24 +15,25 @@ FLAGS = "gain --model toy --batches 8 --prompts 2 --group-size 4 --max-new-token
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch):
-    """command(flags) -> the result, measured with few rows."""
+def few_rows(monkeypatch):
     few = {name: gain_rows.METHODS[name] for name in gain_rows.BY_SIDE}
     monkeypatch.setattr(gain_rows, "METHODS", few)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, few_rows):
+    """command(flags) -> the result, measured with few rows."""
     monkeypatch.setattr(gain_tables, "SEEN", 0)
 
-    def run(*more: str, folder: str = "policy", rewards=None) -> str:
-        with rewarded(rewards) if rewards else torch.enable_grad():
-            main([*FLAGS.split(), "--output-dir", str(tmp_path / folder), *more])
+    def run(*more: str, folder: str = "policy") -> str:
+        main([*FLAGS.split(), "--output-dir", str(tmp_path / folder), *more])
         return (tmp_path / folder / gain.RESULT).read_text()
 
     return run
 
 
-def test_rows_of_a_block_beside_slow_ones(tmp_path, monkeypatch):
+def test_rows_of_a_block_beside_slow_ones(tmp_path, monkeypatch, few_rows):
     """Clipped sums for Adam's moments, and KLs on the next batch, row by row, token by token."""
-    few = {name: gain_rows.METHODS[name] for name in gain_rows.BY_SIDE}
-    monkeypatch.setattr(gain_rows, "METHODS", few)
     words = FLAGS.replace("--max-new-tokens 40", "--max-new-tokens 12").split()[1:]
     study = gain.Study([*words, "--output-dir", str(tmp_path / "policy")])
     with rewarded():  # unequal ones in each group
@@ -88,29 +88,26 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch, "save", save)
     assert command() == whole
     assert not list((tmp_path / "policy").glob("direction*"))
-    monkeypatch.setattr(train, "sample", None)  # nothing is sampled again
+    monkeypatch.setattr(gain, "graded_groups", None)  # nothing is sampled again
     assert command() == whole
 
 
 def test_a_result_belongs_to_its_flags_and_is_printed_again(command, tmp_path, capsys):
     written = command()
     shown = capsys.readouterr().out
+    words = [*FLAGS.split(), "--output-dir", tmp_path / "policy"]
     for flags in (["--seed", "1"], ["--data", HELD_OUT], ["--proxy", "scalar"]):
-        with pytest.raises(SystemExit):
-            command(*flags)
-        assert "policy holds another run" in capsys.readouterr().err
+        assert "policy holds another run" in refusal(main, [*words, *flags], capsys)
     assert (tmp_path / "policy" / gain.RESULT).read_text() == written
     main(["gain", str(tmp_path / "policy")])
     assert capsys.readouterr().out == shown
 
-    (tmp_path / "run").mkdir()
-    write_json(tmp_path / "run" / "config.json", {"method": "dapo", "seed": 0})  # a training run's
-    with pytest.raises(SystemExit):
-        command(folder="run")
-    assert "run holds another run" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["gain", str(tmp_path / "run")])
-    assert "run has no gain.csv" in capsys.readouterr().err
+    run = tmp_path / "run"  # of train.py
+    run.mkdir()
+    write_json(run / "config.json", {"method": "dapo", "seed": 0})
+    words = [*FLAGS.split(), "--output-dir", run]
+    assert "run holds another run" in refusal(main, words, capsys)
+    assert "run has no gain.csv" in refusal(main, ["gain", run], capsys)
 
 
 def test_a_method_of_one_s_own_is_a_row(command, monkeypatch, capsys):
@@ -124,25 +121,19 @@ def test_a_method_of_one_s_own_is_a_row(command, monkeypatch, capsys):
     assert "\n| --method gspo (its weights alone) | " in capsys.readouterr().out
 
 
-def test_mistakes_are_one_line(command, tmp_path, capsys):
-    def equal(texts, problems, truncated):
-        return [0.0] * len(texts)
-
+def test_mistakes_are_one_line(tmp_path, capsys):
     few = tmp_path / "few.jsonl"
     few.write_text('{"problem": "1+1", "answer": "2"}\n')
+    words = [*FLAGS.split(), "--output-dir", tmp_path / "refused"]
     for flags, said in {
         f"--data {few}": "gain needs one for each of its 8 blocks",
         "--batches 7": "must be finite, at least 8",
         "--dtype bfloat16": "in float32",
     }.items():
-        with pytest.raises(SystemExit) as ended:
-            command(*flags.split(), folder="refused")
-        assert ended.value.code == 2 and said in capsys.readouterr().err
+        assert said in refusal(main, [*words, *flags.split()], capsys)
         assert not (tmp_path / "refused").exists()
-    with pytest.raises(SystemExit) as ended:
-        command(rewards=equal)
-    assert ended.value.code == 2
-    assert "all rewards of each group are equal" in capsys.readouterr().err
+    with rewarded(lambda texts, *_: [0.0] * len(texts)):
+        assert "all rewards of each group are equal" in refusal(main, words, capsys)
 
 
 def test_per_cent_of_nothing_is_not_printed(tmp_path, capsys):

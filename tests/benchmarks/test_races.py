@@ -9,8 +9,7 @@ from hashed_rewards import rewarded
 from toy_runs import HELD_OUT, PROBLEMS, ROOT
 
 from benchmarks import races
-from infra.loading import load_model
-from toy.by_name import model_folder
+from toy import base_model
 
 TOY = (
     f"--data {PROBLEMS} --eval-data {HELD_OUT} --prompts 4 --group-size 4 --mini-batch 4 "
@@ -46,10 +45,10 @@ def test_a_race_is_run_once_and_its_line_names_its_command(toy):
 
 
 @torch.no_grad()
-def test_entropy_and_kl_beside_a_loop_over_tokens(toy):
+def test_entropy_and_kl_beside_a_loop_over_tokens():
     """On responses of several lengths, some of them to one prompt."""
-    lm, _ = load_model(model_folder(SimpleNamespace(model="toy", toy_regime="learn")))
-    base, _ = load_model(model_folder(SimpleNamespace(model="toy", toy_regime="learn")))
+    lm, _ = base_model("learn")
+    base, _ = base_model("learn")
     generator = torch.Generator().manual_seed(0)
     for x in lm.parameters():
         x += 0.02 * torch.randn(x.shape, generator=generator)
