@@ -156,6 +156,7 @@ def test_estimates_cover_the_exact_values(problem):
         "bias": torch.cosine_similarity(mean, problem.of_R[None], dim=1),
         "adam": (mean / square.sqrt()) @ problem.of_R,
     }
+    assert (exact["bias"] > 0.99).all()  # no side of a row has the wrong sign
     found = measured(drawn(problem, 2048))
     for name, values in exact.items():
         error = estimators.jackknife_error(found[name])
@@ -185,31 +186,7 @@ def test_the_jackknife_is_the_standard_error_of_a_mean():
     assert float(estimators.jackknife_error(without)) == pytest.approx(float(values.std() / 4))
 
 
-# ---- controls ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("problem", ["chain"], indirect=True)
-def test_controls(problem):
-    g = drawn(problem, 1024, pooled=8)
-    place = {name: FIRST + i for i, name in enumerate(problem.names)}
-    dapo, constants = g[:, place["dapo"]], g[:, place["two constants"]]
-    sided = (constants - 0.9 * dapo) / 0.2, (1.1 * dapo - constants) / 0.2  # A > 0, A < 0
-    generator = torch.Generator().manual_seed(1)
-    random = 1 + 0.2 * torch.randn(len(g), 2, generator=generator).double()
-    rows = [
-        dapo,
-        constants,
-        g[:, place["inverse constants"]],
-        sided[0] - sided[1],  # a sign error: one side swapped
-        random[:, :1] * sided[0] + random[:, 1:] * sided[1],
-    ]
-    values = measured(torch.cat([g[:, :FIRST], torch.stack(rows, dim=1)], dim=1))["gain"]
-    ratio = values / values[:, :1]
-    error = estimators.jackknife_error(ratio)
-    _, two, inverse, swapped, noisy = (ratio[0] - 1).tolist()
-    assert two * inverse < 0 and abs(two + inverse) < 0.2 * abs(two) + 0.01
-    assert noisy < 2 * error[4]
-    assert swapped < -0.5
+# ---- what is held equal --------------------------------------------------------------------------
 
 
 def columns_of(found: dict, names: list[str]) -> dict[str, torch.Tensor]:

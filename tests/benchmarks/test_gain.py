@@ -14,6 +14,18 @@ from methods import Method
 FLAGS = "gain --model toy --batches 8 --prompts 2 --group-size 4 --max-new-tokens 40"
 
 
+def test_derived_rows_by_hand():
+    lam, A = torch.tensor([1.2, 0.9, 1.0, 0.8]), torch.tensor([2.0, 1.0, -1.0, -3.0])
+    expected = {  # λ |A| is 3.3 of DAPO's mass 3 where A > 0, and 3.4 of 4 where A < 0
+        "tokens only": [1.2 / 1.1, 0.9 / 1.1, 1 / 0.85, 0.8 / 0.85],
+        "sides only": [1.05, 1.05, 0.9, 0.9],
+        "two constants": [1.1, 1.1, 0.9, 0.9],
+        "inverse constants": [0.9, 0.9, 1.1, 1.1],
+    }
+    found = gain_rows.derived_weights(lam, A)
+    assert {name: pytest.approx(row.tolist()) for name, row in found.items()} == expected
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     few = {name: gain_rows.METHODS[name] for name in gain_rows.BY_SIDE}
