@@ -41,7 +41,7 @@ from infra.micro_batches import MicroBatch
 from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Progress, Stopwatch
 from infra.ranks import rank_and_world, start_ranks, this_device
-from rollout import draw_indices, step_seed
+from rollout import draw_indices
 from toy.by_name import model_folder
 from train import Policy, Rollout, graded_groups
 
@@ -187,8 +187,7 @@ class Study:
 
     def lines_of(self, b: int) -> tuple[list[MicroBatch], dict[str, torch.Tensor]]:
         """(the micro-batches of batch b, its lines: name -> coefficients [N])."""
-        seed = step_seed(self.cfg.seed, b)
-        return lines_of_batch(self.policy, self.batches[b], self.rows, self.cfg, seed)
+        return lines_of_batch(self.policy, self.batches[b], self.rows, self.cfg, b)
 
     # ---- a block's gradients ---------------------------------------------------------------------
 

@@ -47,9 +47,12 @@ def flags_of_rows(cfg: Config) -> dict[str, Config]:
 
 
 def lines_of_batch(
-    policy: Policy, rollouts: list[Rollout], rows: dict[str, Config], cfg: Config, seed: int
+    policy: Policy, rollouts: list[Rollout], rows: dict[str, Config], cfg: Config, b: int
 ) -> tuple[list[MicroBatch], dict[str, torch.Tensor]]:
-    """(the batch's micro-batches, its lines: name -> coefficients [N]). rows: `flags_of_rows`."""
+    """Of batch b: (its micro-batches, its lines: name -> coefficients [N]).
+
+    rows: `flags_of_rows`.
+    """
     responses = [x.response for x in rollouts]
     length = torch.tensor([len(x.tokens) for x in responses])
     reward = torch.tensor([x.reward for x in rollouts])
@@ -65,7 +68,7 @@ def lines_of_batch(
         if method.features not in passes:
             passes[method.features] = pass_at_theta_old(policy, [plan], method)
     old_logprob, entropy, _ = passes[None]
-    tokens = packed(responses, reward, advantages, old_logprob, entropy, seed)
+    tokens = packed(responses, reward, advantages, old_logprob, entropy, (cfg.seed, b))
 
     weights = {}
     for name, method in methods.items():

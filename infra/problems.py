@@ -23,7 +23,7 @@ from infra.data_sets import (
     read_table,
 )
 from infra.errors import UserError, first_line, one_line
-from infra.grading import own_grader, refuse_unmatchable
+from infra.grading import own_reward, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
@@ -147,7 +147,7 @@ def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
     UserError.
     """
     if reward:
-        own_grader(reward)  # loads it
+        own_reward(reward)  # loads it
         return
     for where, problems in sets.items():
         refuse_unmatchable(problems, where)  # golds; prints how many
