@@ -86,7 +86,7 @@ def print_summary(run) -> None:
 def hint_at_equal_rewards(run) -> None:
     """Print where to look if no group's rewards have differed so far."""
     steps = [line for line in read_lines(run.folder / "metrics.jsonl") if "reward" in line]
-    if all(line["without_advantage"] == 1 for line in steps):
+    if steps and all(line["without_advantage"] == 1 for line in steps):
         newest = steps[-1]
         print(
             "all responses to a problem have had equal rewards, so nothing is learnt: see "
