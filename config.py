@@ -111,6 +111,12 @@ class Config:
     toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
 
     @property
+    def limits(self) -> dict:
+        """The limits of sampling, as rollout.rollout takes them."""
+        names = ("max_new_tokens", "in_flight", "stop")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def score(self) -> str:
         """The metric of evaluations, which selects the best model."""
         return "eval_reward" if self.reward else "eval_accuracy"

@@ -46,8 +46,8 @@ from infra.problems import (
 )
 from infra.ranks import DTYPES, on_first_rank
 from infra.significance import mann_whitney, paired_bootstrap
-from infra.tokens import end_tokens, stop_texts
-from rollout import Sampling, rollout
+from infra.tokens import end_tokens
+from rollout import rollout
 
 PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
 
@@ -181,9 +181,17 @@ def sample_benchmark(
         return
     stream = int.from_bytes(sha256(folder.name.encode()).digest()[:8])  # no two share draws
     keys = [(cfg.seed, stream, i, sample) for i, sample in wanted]
-    limits = (cfg.top_p, cfg.in_flight, stop_texts(cfg.stop))
-    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, *limits)
-    responses = rollout(lm, tokenizer, [prompts[i] for i, _ in wanted], keys, sampling)
+    responses = rollout(
+        lm,
+        tokenizer,
+        [prompts[i] for i, _ in wanted],
+        keys,
+        max_new_tokens=cfg.max_new_tokens,
+        temperature=cfg.temperature,
+        top_p=cfg.top_p,
+        in_flight=cfg.in_flight,
+        stop=cfg.stop,
+    )
     new = [
         {
             "asked": problems[i]["problem"],
@@ -215,7 +223,7 @@ def grade_benchmark(
         SimpleNamespace(text=line["response"], truncated=line["truncated"]) for line in lines
     ]
     repeated = [problem for problem in problems for _ in range(samples)]
-    rewards = grade_on_ranks(responses, repeated, reward=reward)
+    rewards = grade_on_ranks(responses, repeated, reward)
     wrong = [
         line | {"answer": problem.get("answer")} | ({"reward": grade} if reward else {})
         for line, problem, grade in zip(lines, repeated, rewards, strict=True)

@@ -21,6 +21,7 @@ from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate, likelihood_ratio
 from infra.errors import UserError
 from infra.ranks import is_equal_on_ranks, this_device
+from rollout import SEED_STRIDE
 
 DAPO_CLIP = (0.2, 0.28)
 
@@ -57,8 +58,9 @@ class TokenBatch:
     def __len__(self) -> int:
         return len(self.token)
 
-    def select(self, response_index: list[int], token_index: torch.Tensor) -> "TokenBatch":
-        """Some of the responses, with their n tokens."""
+    def select(self, micro) -> "TokenBatch":
+        """The n tokens of a micro_batches.MicroBatch, and its responses."""
+        response_index, token_index = micro.response_index, micro.token_index
         return TokenBatch(
             token=self.token[token_index],
             length=self.length[response_index],
@@ -82,9 +84,13 @@ def packed(
     advantages: torch.Tensor,
     old_logprob: torch.Tensor,
     entropy: torch.Tensor,
-    seed: int = 0,
+    seed: tuple[int, int] = (0, 0),
 ) -> TokenBatch:
-    """The tokens of B rollout.Responses. rewards, advantages: [B]. old_logprob, entropy: [N]."""
+    """The tokens of B rollout.Responses.
+
+    rewards, advantages: [B]. old_logprob, entropy: [N]. seed: (the run's, the step).
+    """
+    run_seed, step = seed
     device = this_device()
     length = torch.tensor([len(response.tokens) for response in responses], device=device)
     token = torch.from_numpy(np.concatenate([response.tokens for response in responses]))
@@ -97,7 +103,7 @@ def packed(
         sampler_logprob=torch.from_numpy(sampler_logprob).to(device),
         old_logprob=old_logprob,
         entropy=entropy,
-        seed=seed,
+        seed=SEED_STRIDE * run_seed + step,
     )
 
 

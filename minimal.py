@@ -34,7 +34,7 @@ from verify import reward
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
-SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in train.py
+SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in rollout.py
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -223,7 +223,7 @@ def token_weights(method: str, hidden, logprob, A, K: int = 1) -> torch.Tensor:
     gamma = temperatures(margin, A)  # γ⁽⁰⁾
     for _ in range(K):
         alpha = torch.sigmoid(margin / gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        # γ⁽ᵏ⁺¹⁾ comes from Δ⁽ᵏ⁾, one step late (App. H): γ⁽¹⁾ = γ⁽⁰⁾.
+        # γ⁽ᵏ⁺¹⁾ is taken from Δ⁽ᵏ⁾, before the centroids move (App. H): so γ⁽¹⁾ = γ⁽⁰⁾.
         gamma = temperatures(margin, A)
         margin = margins(v, A, *centroids(v, A, alpha))  # Δ⁽ᵏ⁺¹⁾
     alpha = torch.sigmoid(margin / gamma)  # α*

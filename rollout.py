@@ -1,8 +1,9 @@
 """Rollouts: responses sampled with Hugging Face `generate` (Sec. 5, App. I).
 
 Each position in a response has a uniform random number, fixed by the response's key: (seed, step,
-problem, sample). `draw` turns this number into a token by inverse CDF, and `generate` then has no
-other choice. Methods can thus be compared under common random numbers, without global random state.
+problem, sample). `draw` turns this number into a token by inverse CDF. `generate` then has no other
+choice, because all other logits become -inf. Methods can thus be compared under common random
+numbers, without global random state.
 
 In exact arithmetic neither the number of ranks nor the batch would matter. In float32 a token
 changes only if its number falls within rounding error of a CDF step. In bfloat16 batching changes
@@ -28,9 +29,11 @@ from infra.onednn import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
 from infra.sampler import Batch, Running, cache_capacity, room
-from infra.tokens import end_tokens, stop_finder, text_decoder
+from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
 
-SEED_STRIDE = 1_000_003  # two runs share no seed while their steps + epochs stay below it
+# A run's seeds lie around SEED_STRIDE * seed: plus the step for random token weights, minus the
+# epoch for the order of problems. So two runs share none.
+SEED_STRIDE = 1_000_003
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Sampling:
     temperature: float = 1.0  # 0: greedy, always the likeliest token
     top_p: float = 1.0
     in_flight: int = 256  # max responses sampled at once
-    stop: tuple[str, ...] = ()  # texts that end a response, as an end token does
 
 
 class Response(NamedTuple):
@@ -88,7 +90,7 @@ def draw(
     p = token_distribution(logits, sampling.temperature, sampling.top_p)
     cdf = p.cumsum(dim=-1)  # [m, V]; the last F is 1 up to rounding
     token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)  # never one with p = 0
-    token = token.clamp_max(cdf.shape[1] - 1)  # if p is NaN, it is V
+    token = token.clamp_max(cdf.shape[1] - 1)  # with NaN in p, searchsorted returns V
     return token, p.gather(1, token).log().float()
 
 
@@ -96,17 +98,28 @@ def draw(
 
 
 def rollout(
-    lm, tokenizer, prompts: list[list[int]], keys: list[tuple], sampling: Sampling
+    lm,
+    tokenizer,
+    prompts: list[list[int]],
+    keys: list[tuple],
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    in_flight: int = 256,
+    stop: str = "",
 ) -> list[Response]:
     """Sample a response to each of B prompts. Ranks share the work, and all get all responses.
 
     prompts: token ids. keys: the numbers that fix a response's random draws: (seed, stream,
     problem, sample), where the stream is the step, or evaluate.py's hash of a benchmark's name.
+    temperature: 0 is greedy. stop: as --stop, a text that ends a response, or a JSON list of them.
     Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
+    sampling = Sampling(max_new_tokens, temperature, top_p, in_flight)
     ends = end_tokens(lm, tokenizer)
-    text = text_decoder(tokenizer, sampling.stop)
-    at_stop = stop_finder(tokenizer, sampling.stop) if sampling.stop else never
+    texts = stop_texts(stop)
+    text = text_decoder(tokenizer, texts)
+    at_stop = stop_finder(tokenizer, texts) if texts else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
         responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
@@ -137,12 +150,14 @@ def sample(
 
     Hugging Face `generate` runs in chunks of CHUNK tokens. A GPU records the kernels of a chunk's
     first token as a CUDA graph, and launches them again for each further token. Between chunks
-    finished responses leave, and the longest too if the caches grow too large. Once at most half a
-    batch remains, waiting responses join it, so a long one delays none. Raises FloatingPointError.
+    finished responses leave, and the longest too if the caches grow too large. Once at most half of
+    a batch could go on while others wait, the batch is dissolved: all of them wait, and a new batch
+    takes those with the fewest new tokens. Raises FloatingPointError.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    record = sampling.temperature > 0 and sampling.top_p == 1  # greedy and top-p: untested there
+    # Whether to record CUDA graphs: not tested for greedy responses and top-p.
+    record = sampling.temperature > 0 and sampling.top_p == 1
     # Positions may be learned: then no chunk may pass the last of them.
     positions = getattr(lm.config, "max_position_embeddings", None) or math.inf
     waiting = list(responses)
@@ -169,21 +184,16 @@ def sample(
                     progress.update(response.finished)
 
                 rows = [i for i in range(len(running)) if not running[i].finished]
-                rows.sort(key=lambda i: len(running[i]))  # the longest wait
+                rows.sort(key=lambda i: len(running[i]))  # if the caches are full, the longest wait
                 fit = room([running[i] for i in rows], limit, capacity)
                 if waiting and fit <= size / 2:
-                    fit = 0
+                    fit = 0  # dissolves the batch
                 waiting += [running[i] for i in rows[fit:]]
                 running = [running[i] for i in rows[:fit]]
                 batch.keep(rows[:fit])
 
 
-# ---- seeds ---------------------------------------------------------------------------------------
-
-
-def step_seed(seed: int, step: int) -> int:
-    """The seed of a step's random token weights."""
-    return SEED_STRIDE * seed + step
+# ---- problems ------------------------------------------------------------------------------------
 
 
 def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:

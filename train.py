@@ -35,29 +35,23 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.functional import nll_loss
 from torch.utils.checkpoint import checkpoint
 
-from config import Config, parse_config, selected_method
-from grpo import group_advantages, overlong_penalty
-from infra import metrics, ranks
+import config
+import grpo
+import methods
+from infra import head, loading, metrics, micro_batches, progress, ranks, shared_prompts
 from infra.errors import one_line_endings
-from infra.grading import grade_all, grade_on_ranks
-from infra.head import block_size, scaled_head, scaled_logits
-from infra.loading import decoder_layers, decoder_of, published_model
-from infra.micro_batches import MiniBatch, mini_batches
+from infra.grading import grade_on_ranks
 from infra.model_files import locate
 from infra.problems import load_sets
-from infra.progress import Stopwatch, with_bar
 from infra.rows import Rows
 from infra.run import Run
-from infra.shared_prompts import shares_prompts, states
-from infra.tokens import stop_texts
-from methods import Method, TokenBatch, TokenOutputs, packed
-from rollout import Response, Sampling, draw_indices, rollout, step_seed
+from rollout import Response, draw_indices, rollout
 from toy.by_name import model_folder
 
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def train(cfg: Config) -> Path:
+def train(cfg: config.Config) -> Path:
     """Run or resume what cfg describes. All ranks call this. Returns the output folder."""
     run = prepare(cfg)  # prints its size and first prompt
     with run.signals():
@@ -66,9 +60,9 @@ def train(cfg: Config) -> Path:
         while run.state.step < cfg.steps:
             run.stop_after_signal()
             step = run.state.step + 1  # finish_step counts it
-            watch = Stopwatch()
+            watch = progress.Stopwatch()  # of sampling and grading; train_step has its own
             rollouts = sample(run, step, watch)
-            found, tokens, rho = train_step(
+            found, tokens, rho = train_step(  # found: its metrics
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
             found = run.finish_step(step, found | watch.seconds(), rollouts, tokens, rho)
@@ -78,7 +72,7 @@ def train(cfg: Config) -> Path:
     return run.folder
 
 
-def prepare(cfg: Config) -> Run:
+def prepare(cfg: config.Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     ranks.start_ranks()
     folder, _, _ = locate(model_folder(cfg))  # the model's; reads no weights yet
@@ -89,7 +83,7 @@ def prepare(cfg: Config) -> Run:
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
     # Claims --output-dir, and resumes from its newest checkpoint.
-    return Run(cfg, policy, tokenizer, optimizer, selected_method(cfg), problems, held_out)
+    return Run(cfg, policy, tokenizer, optimizer, config.selected_method(cfg), problems, held_out)
 
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -108,35 +102,37 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # In a list its parameters are not the policy's: `unsharded` lends it those of `lm`.
+        # A list hides it from nn.Module: it has no tensors of its own, `unsharded` lends it `lm`'s.
         self.unsharded_lm = [unsharded_lm or lm]
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> TokenOutputs:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
         """The outputs of n response tokens: ids [b, L], padded on the right; mask [b, L]: these."""
         token = ids[mask]  # [n]
-        hidden = states(decoder_of(self.lm), ids, mask)  # [n, H], one position before each token
+        decoder = loading.decoder_of(self.lm)
+        hidden = shared_prompts.states(decoder, ids, mask)  # [n, H], one position before each token
 
         # Converted here, not per block, so autograd sums the blocks' gradients in float32.
-        head = [x.float() for x in self.lm.get_output_embeddings().parameters()]
-        size = block_size(ids.device, self.lm.config.vocab_size)  # tokens
+        weights = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W, b
+        size = head.block_size(ids.device, self.lm.config.vocab_size)  # tokens
         blocks = zip(hidden.split(size), token.split(size), strict=True)
         # The backward pass computes each block's logits again. A rank with n = 0 has one empty
         # block: its passes run, and its gradients are 0.
         outputs = [
-            checkpoint(self.of_block, *block, *head, use_reentrant=False) for block in blocks
+            checkpoint(self.logprob_of_block, *block, *weights, use_reentrant=False)
+            for block in blocks
         ]
         columns = [torch.cat(column) for column in zip(*outputs, strict=True)]
-        return TokenOutputs(hidden.detach(), token, *columns)
+        return methods.TokenOutputs(hidden.detach(), token, *columns)
 
-    def of_block(
-        self, hidden: torch.Tensor, token: torch.Tensor, *head: torch.Tensor
+    def logprob_of_block(
+        self, hidden: torch.Tensor, token: torch.Tensor, *weights: torch.Tensor
     ) -> list[torch.Tensor]:
-        """[log p of the tokens]; without gradients also [their entropy, Σ p²]."""
-        logits = scaled_logits(hidden, head, self.lm.config, self.temperature)  # [block, V]
+        """[log p of the tokens]; without gradients, as at θ_old, also [their entropy, Σ p²]."""
+        logits = head.scaled_logits(hidden, weights, self.lm.config, self.temperature)  # [block, V]
         logp = logits.log_softmax(dim=-1)
         del logits
         logprob = -nll_loss(logp, token, reduction="none")
-        if torch.is_grad_enabled():  # no update uses the others; they would cost a tenth of it
+        if torch.is_grad_enabled():  # entropy and Σ p² would make an update a tenth longer
             return [logprob]
         p = logp.exp()
         entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
@@ -153,10 +149,12 @@ class Policy(torch.nn.Module):
         for module in shards:
             module.unshard()
         lm = self.unsharded_lm[0]
-        for module, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
-            own = (sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False))
-            for name, tensor in chain(*own):
-                setattr(module, name, tensor)  # shared, not copied
+        for plain, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
+            tensors = chain(
+                sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False)
+            )
+            for name, tensor in tensors:
+                setattr(plain, name, tensor)  # shared, not copied
         try:
             yield lm
         finally:
@@ -176,10 +174,10 @@ def load_policy(
     or hub id. recompute: activation checkpointing per layer. dtype: of the computation. Raises
     UserError, for example if the policy differs from from_pretrained's model.
     """
-    published = published_model(name)
-    lm = published.without_weights()
+    published = loading.published_model(name)
+    lm = published.without_weights()  # on the meta device, without dropout
     unsharded_lm = copy.deepcopy(lm)
-    layers = decoder_layers(lm)
+    layers = loading.decoder_layers(lm)
     if recompute:
         for layer in layers:  # stores only its input, and runs again in the backward pass
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
@@ -191,10 +189,11 @@ def load_policy(
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*layers, policy):
         fully_shard(module, mp_policy=precision)
-    published.give_slices(lm)
+    published.give_slices(lm)  # to every rank its own, and from now on memory
 
-    # At temperature 1, like the reference. FSDP finds its root in its first forward pass, so that
-    # comes first. Leaving `unsharded` shards all again: the optimiser must be made on shards.
+    # At temperature 1, like the reference. Training is checked first, because FSDP finds its root
+    # in its first forward pass. That pass leaves the root unsharded. Leaving `unsharded` shards it
+    # again, since the optimiser must be made on shards.
     published.check_training(policy, dtype)
     with policy.unsharded() as whole:
         published.check_sampling(whole, dtype)
@@ -213,32 +212,33 @@ class Rollout(NamedTuple):
     reward: float  # R
 
 
-def sample(run: Run, step: int, watch: Stopwatch) -> list[Rollout]:
+def sample(run: Run, step: int, watch: progress.Stopwatch) -> list[Rollout]:
     """A step's rollout batch: B graded responses to the next problems."""
     cfg = run.cfg
     chosen = draw_indices(len(run.problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
     return graded_groups(run, chosen, step, watch)
 
 
-def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> list[Rollout]:
+def graded_groups(
+    run: Run, chosen: list[int], step: int, watch: progress.Stopwatch
+) -> list[Rollout]:
     """G graded responses o ~ π_old to each problem in `chosen`.
 
     R = 1 if a response is right, else 0; or what --reward says.
     """
     cfg = run.cfg
-    limits = {"in_flight": cfg.in_flight, "stop": stop_texts(cfg.stop)}
-    sampling = Sampling(cfg.max_new_tokens, cfg.temperature, **limits)
     asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
-    keys, earlier = [], Counter()
+    keys, sample_number = [], Counter()
     for i in asked:  # a key fixes random numbers; a problem chosen twice gets new responses
-        keys.append((cfg.seed, step, i, earlier[i]))
-        earlier[i] += 1
+        keys.append((cfg.seed, step, i, sample_number[i]))
+        sample_number[i] += 1
     with run.policy.unsharded() as lm:  # the policy's current weights
-        responses = rollout(lm, run.tokenizer, [run.prompts[i] for i in asked], keys, sampling)
+        prompts = [run.prompts[i] for i in asked]
+        drawn = {"temperature": cfg.temperature, **cfg.limits}  # tokens, in flight, stop texts
+        responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
-    # By grade_all, or by --reward; held-out responses are graded alike.
-    rewards = grade_on_ranks(responses, problems, grade_all, cfg.reward)
+    rewards = grade_on_ranks(responses, problems, cfg.reward)  # by verify.reward, tests, letters
     watch.lap("grading")
     return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
 
@@ -249,33 +249,35 @@ def graded_groups(run: Run, chosen: list[int], step: int, watch: Stopwatch) -> l
 def train_step(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
-    method: Method,
+    method: methods.Method,
     rollouts: list[Rollout],
-    cfg: Config,
+    cfg: config.Config,
     step: int,
-) -> tuple[dict, TokenBatch, torch.Tensor]:
+) -> tuple[dict, methods.TokenBatch, torch.Tensor]:
     """One optimiser step per mini-batch of a rollout batch. All ranks call this.
 
     Returns (metrics, the packed tokens, their weights ρ [N]). Raises UserError.
     """
-    watch = Stopwatch()
-    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
+    watch = progress.Stopwatch()
     responses = [each.response for each in rollouts]
     length = torch.tensor([len(response.tokens) for response in responses])  # [B]
-    rewards = torch.tensor([each.reward for each in rollouts])  # [B]
-    rewards += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0 by default
-    advantages = group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
+    penalty = grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0: none
+    rewards = torch.tensor([each.reward for each in rollouts]) + penalty  # [B] R
+
+    # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
+    advantages = grpo.group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
     # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
     size = cfg.mini_batch * cfg.group_size  # responses of an update
-    # Whether a pass can run a prompt once for all its responses, which then stay together.
-    together = shares_prompts(decoder_of(policy.lm))
-    # This rank's micro-batches; every rank has equally many.
-    plan = mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
+    # True on one rank: a prompt runs once for its responses, which then share a micro-batch.
+    together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
+    # The mini-batches, each with this rank's micro-batches; every rank has equally many. In a
+    # micro-batch all responses have an advantage, or none has.
+    plan = micro_batches.mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
-    tokens = packed(
-        responses, rewards, advantages, old_logprob, entropy, seed=step_seed(cfg.seed, step)
+    tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
+        responses, rewards, advantages, old_logprob, entropy, seed=(cfg.seed, step)
     )
     watch.lap("old_logprob")
 
@@ -294,7 +296,7 @@ def train_step(
 
 @torch.no_grad()
 def pass_at_theta_old(
-    policy: Policy, plan: list[MiniBatch], method: Method
+    policy: Policy, plan: list[micro_batches.MiniBatch], method: methods.Method
 ) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
     """(log π_old [N], entropy [N], v or None), by one pass over the rollout batch.
 
@@ -304,13 +306,13 @@ def pass_at_theta_old(
     N = sum(mini_batch.token_count for mini_batch in plan)
     numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
     v = Rows(N) if method.features else None
-    # W / temperature, gathered once if a proxy reads it.
-    head = cache(partial(scaled_head, policy.lm, policy.temperature))
-    for micro in with_bar("old log p", [x for each in plan for x in each.micro_batches]):
+    # The first call gathers W / temperature [V, H]. DelTA's own proxy, (1 - p) h, never calls it.
+    gathered_head = cache(partial(head.scaled_head, policy.lm, policy.temperature))
+    for micro in progress.with_bar("old log p", [x for each in plan for x in each.micro_batches]):
         outputs = policy(micro.ids, micro.mask)
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
         if method.features:
-            v.add(micro.token_index, method.kept_features(outputs, head))
+            v.add(micro.token_index, method.kept_features(outputs, gathered_head))  # [n, F]
     old_logprob, entropy = ranks.sum_over_ranks(numbers)  # those of other ranks' tokens are 0
     return old_logprob, entropy, v
 
@@ -318,11 +320,11 @@ def pass_at_theta_old(
 def update(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
-    method: Method,
-    plan: list[MiniBatch],
-    tokens: TokenBatch,
+    method: methods.Method,
+    plan: list[micro_batches.MiniBatch],
+    tokens: methods.TokenBatch,
     rho: torch.Tensor,
-    cfg: Config,
+    cfg: config.Config,
 ) -> dict:
     """One optimiser step per mini-batch, on J = (1/N_b) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
@@ -333,20 +335,20 @@ def update(
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
     for mini_batch in plan:
-        active = mini_batch.with_advantage()
+        active = [micro for micro in mini_batch.micro_batches if micro.has_advantage]
         if not active:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
 
-        for micro in with_bar("update", active):
-            own = tokens.select(micro.response_index, micro.token_index)  # n tokens
+        for micro in progress.with_bar("update", active):
+            of_micro = tokens.select(micro)  # n of the N tokens
             logprob = policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
 
-            # min(r A, clip(r) A) with r = π_θ / π_old; SAPO and REINFORCE have other surrogates
-            surrogate = method.surrogate(logprob, own, cfg)  # [n]
+            # grpo.clipped_surrogate, min(r A, clip(r) A) with r = π_θ / π_old, for most methods
+            surrogate = method.surrogate(logprob, of_micro, cfg)  # [n]
             objective = (rho[micro.token_index] * surrogate).sum() / mini_batch.token_count
             (-objective * world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
-            clipped = metrics.is_clipped(method, logprob, own, cfg).sum()
+            clipped = metrics.is_clipped(method, logprob, of_micro, cfg).sum()
             totals += torch.stack([-objective.detach(), clipped])
 
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
@@ -392,13 +394,12 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
     found = {}
     with run.policy.unsharded() as lm:
         for name, n, temperature in passes:
-            limits = (cfg.eval_top_p, cfg.in_flight, stop_texts(cfg.stop))
-            sampling = Sampling(cfg.max_new_tokens, temperature, *limits)
             asked = [i for i in range(len(run.held_out)) for _ in range(n)]
             keys = [(cfg.seed, 0, i, j % n) for j, i in enumerate(asked)]
             prompts = [run.held_out_prompts[i] for i in asked]
-            responses = rollout(lm, run.tokenizer, prompts, keys, sampling)
-            rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked], reward=cfg.reward)
+            drawn = {"temperature": temperature, "top_p": cfg.eval_top_p, **cfg.limits}
+            responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
+            rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked], cfg.reward)
             found[name] = sum(rewards) / len(rewards)
     return found
 
@@ -409,7 +410,7 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> Path:
     """Run from the command line. A user error prints one line and exits with code 2."""
     with one_line_endings("train.py"):
-        folder = train(parse_config(argv))
+        folder = train(config.parse_config(argv))
         ranks.end_ranks()
     return folder
 

@@ -46,7 +46,7 @@ from infra.progress import Progress, Stopwatch
 from infra.ranks import rank_and_world, start_ranks, this_device
 from infra.shared_prompts import shares_prompts
 from methods import TokenBatch, dapo_surrogate, packed
-from rollout import draw_indices, step_seed
+from rollout import draw_indices
 from toy.by_name import model_folder
 from train import Policy, Rollout, pass_at_theta_old
 
@@ -342,8 +342,7 @@ class Study:
             if method.features and method.features not in passes:
                 passes[method.features] = pass_at_theta_old(self.policy, [plan], method)
         old_logprob, entropy, _ = next(iter(passes.values()))
-        seed = step_seed(cfg.seed, b)
-        tokens = packed(responses, reward, advantages, old_logprob, entropy, seed)
+        tokens = packed(responses, reward, advantages, old_logprob, entropy, (cfg.seed, b))
         rows = {}
         for name, own in self.methods.items():
             _, _, v = passes.get(methods[name].features, (None, None, None))

@@ -35,7 +35,7 @@ from infra.micro_batches import MicroBatch, mini_batches
 from infra.progress import Stopwatch
 from infra.ranks import this_device
 from infra.shared_prompts import shares_prompts, states
-from rollout import Response, Sampling, rollout
+from rollout import Response, rollout
 from toy.by_name import model_folder
 
 STEPS = 12
@@ -154,10 +154,17 @@ def outcomes(run) -> tuple[float, float, float, float]:
     with run.policy.unsharded() as lm:
         rewards = {}
         for temperature, samples in ((cfg.temperature, SAMPLES), (0.0, 1)):
-            sampling = Sampling(cfg.max_new_tokens, temperature, in_flight=cfg.in_flight)
             asked = [i for i in everyone for _ in range(samples)]
             keys = [(cfg.seed, 0, i, k) for i in everyone for k in range(samples)]
-            responses = rollout(lm, run.tokenizer, [prompts[i] for i in asked], keys, sampling)
+            responses = rollout(
+                lm,
+                run.tokenizer,
+                [prompts[i] for i in asked],
+                keys,
+                max_new_tokens=cfg.max_new_tokens,
+                temperature=temperature,
+                in_flight=cfg.in_flight,
+            )
             grades = grade_on_ranks(responses, [problems[i] for i in asked])
             rewards[samples] = float(np.mean(grades))
             if samples == SAMPLES:

@@ -114,7 +114,7 @@ def main(folder: str, name: str, *flags: str) -> None:
         cfg = parse_config(list(flags))
         cfg = replace(cfg, model=str(model_folder(cfg)))
         endless = patch("rollout.end_tokens", lambda *_: [])
-        with endless, patch("train.grade_all", every_other_right):
+        with endless, patch("infra.grading.grade_all", every_other_right):
             seconds = PARTS[name](replace(cfg, output_dir=f"{folder}/run"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in kB on Linux
     if torch.cuda.is_available():

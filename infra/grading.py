@@ -49,36 +49,38 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
 
 
 @cache
-def own_grader(text: str) -> Callable[..., list[float]]:
-    """The grader of --reward FILE.py:FUNCTION. Raises UserError.
-
-    The function gets a response's text and its problem: the whole record of the data set, with the
-    problem and the answer as train.py reads them. It returns the reward, one number.
-    """
-    place, _, name = text.rpartition(":")
+def own_reward(flag: str) -> Callable[[str, dict], float]:
+    """The function of --reward FILE.py:FUNCTION. Raises UserError."""
+    place, _, name = flag.rpartition(":")
     function = getattr(module_of("reward", place), name, None) if place else None
     if not callable(function):
-        raise UserError(f"--reward {text}: there is no such function: write FILE.py:FUNCTION")
+        raise UserError(f"--reward {flag}: there is no such function: write FILE.py:FUNCTION")
+    return function
 
-    def grade(texts: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
-        grades = []
-        for response, problem in zip(texts, problems, strict=True):
-            record = problem.get("record", {}) | problem
-            record.pop("record", None)
-            try:
-                reward = function(response, record)
-            except Exception as error:
-                line = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{line.filename}, line {line.lineno}"
-                reason = f"{type(error).__name__}: {first_line(error)}"
-                raise UserError(f"--reward {text} failed ({reason}; {where})") from error
-            is_number = isinstance(reward, Real) and not isinstance(reward, bool)
-            if not is_number or not math.isfinite(reward):
-                raise UserError(f"--reward {text} returned {reward!r:.80}: return a finite float")
-            grades.append(float(reward))
-        return grades
 
-    return grade
+def rewards_by(flag: str, texts: list[str], problems: list[dict]) -> list[float]:
+    """The rewards by the function of --reward. Raises UserError.
+
+    It gets a response's text and its problem: the whole record of the data set, with the problem
+    and the answer as train.py reads them. It returns the reward, one finite number.
+    """
+    function = own_reward(flag)
+    rewards = []
+    for response, problem in zip(texts, problems, strict=True):
+        record = problem.get("record", {}) | problem
+        record.pop("record", None)
+        try:
+            given = function(response, record)
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{line.filename}, line {line.lineno}"
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise UserError(f"--reward {flag} failed ({reason}; {where})") from error
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        if not is_number or not math.isfinite(given):
+            raise UserError(f"--reward {flag} returned {given!r:.80}: return a finite float")
+        rewards.append(float(given))
+    return rewards
 
 
 def states_answer(text: str, problem: dict) -> bool:
@@ -93,30 +95,20 @@ def states_answer(text: str, problem: dict) -> bool:
     return extract_answer(text, truncated=True) is not None
 
 
-def grade_on_ranks(
-    responses: list,
-    problems: list[dict],
-    grader: Callable[..., list[float]] = grade_all,
-    reward: str = "",
-) -> list[float]:
-    """The grade of each response to its problem, with the work split over the ranks.
+def grade_on_ranks(responses: list, problems: list[dict], reward: str = "") -> list[float]:
+    """The reward of each response to its problem, with the work split over the ranks.
 
-    responses: records with `text` and `truncated`. grader: such as grade_all. reward: --reward,
-    which replaces it. All ranks get all grades. Raises UserError unless the grader returns one
-    finite number for each.
+    responses: records with `text` and `truncated`. reward: --reward; without it verify.py, tests or
+    letters tell. All ranks get all rewards. Raises UserError.
     """
-    if reward:
-        grader = own_grader(reward)
 
     def grade_share(share: list[tuple]) -> list[float]:
         texts = [response.text for response, _ in share]
         its_problems = [problem for _, problem in share]
+        if reward:
+            return rewards_by(reward, texts, its_problems)
         truncated = [response.truncated for response, _ in share]
-        given = grader(texts, its_problems, truncated)
-        grades = [math.nan if grade is None else float(grade) for grade in given]
-        if len(grades) != len(share) or not all(map(math.isfinite, grades)):
-            raise UserError(f"{grader.__name__} must return one finite number for each response")
-        return grades
+        return grade_all(texts, its_problems, truncated)
 
     return shared_by_ranks(list(zip(responses, problems, strict=True)), grade_share)
 

@@ -12,7 +12,6 @@ Shapes: B responses, L columns in the longest sequence, N packed response tokens
 a micro-batch.
 """
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -35,8 +34,7 @@ class MicroBatch(NamedTuple):
     has_advantage: bool  # False: all its responses have A = 0, on every rank
 
 
-@dataclass
-class MiniBatch:
+class MiniBatch(NamedTuple):
     """The responses of one optimiser step, as this rank's micro-batches.
 
     Those without an advantage come last: Eq. 8 gives them no gradient, so the update skips them. A
@@ -45,10 +43,6 @@ class MiniBatch:
 
     token_count: int  # tokens in all its responses, on all ranks
     micro_batches: list[MicroBatch]
-
-    def with_advantage(self) -> list[MicroBatch]:
-        """The micro-batches that have a gradient."""
-        return [micro for micro in self.micro_batches if micro.has_advantage]
 
 
 def mini_batches(

@@ -17,7 +17,7 @@ from answers.extraction import boxed_answer, boxes
 from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.data_sets import SOURCES, Source, cell_text, read_table
 from infra.errors import UserError, first_line, one_line
-from infra.grading import own_grader, refuse_unmatchable
+from infra.grading import own_reward, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
 from programs import ProgramsError
 from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
@@ -108,7 +108,7 @@ def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
     UserError.
     """
     if reward:
-        own_grader(reward)  # loads it
+        own_reward(reward)  # loads it
         return
     for where, problems in sets.items():
         on_first_rank(refuse_unmatchable, problems, where)  # golds; prints how many

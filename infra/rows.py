@@ -1,7 +1,7 @@
 """A matrix [N, H] whose rows are sharded over the ranks, for the maths of delta.py.
 
 Each row belongs to a response token. `Rows` holds this rank's rows as they are given (see
-policy.kept_features). Its results are float32 and the same on every rank, so `v @ d` and
+methods.Method.kept_features). Its results are float32 and the same on every rank, so `v @ d` and
 `share @ v` mean the same for a tensor with all N rows and for `Rows`.
 
 Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.

@@ -15,6 +15,7 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import train
+from infra import grading
 
 
 def hashes(responses: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
@@ -23,7 +24,7 @@ def hashes(responses: list[str], problems: list[dict], truncated: list[bool]) ->
 
 def rewarded(rewards=hashes):
     """A context in which train.py gives these rewards."""
-    return patch.object(train, "grade_all", rewards)
+    return patch.object(grading, "grade_all", rewards)
 
 
 if __name__ == "__main__":

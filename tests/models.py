@@ -28,7 +28,6 @@ from transformers import (
 import toy
 from infra import sampler
 from infra.ranks import start_ranks
-from rollout import Sampling
 from train import load_policy
 
 VOCABULARY = 40  # more than the tokenizer's 30
@@ -244,10 +243,10 @@ def sampling_difference(published, folder, policy, first: int = 1) -> float:
     tokenizer.
     """
     prompts = [random_ids(first).tolist(), random_ids(11, seed=1).tolist()]
-    sampling = Sampling(14, policy.temperature, in_flight=4)
+    limits = {"max_new_tokens": 14, "temperature": policy.temperature, "in_flight": 4}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with policy.unsharded() as lm, mock.patch.object(sampler, "CHUNK", 8):
-        responses = sampled(lm, tokenizer, prompts, [0, 1], 3, sampling, seed=7)
+        responses = sampled(lm, tokenizer, prompts, [0, 1], 3, seed=7, **limits)
     assert max(len(each.tokens) for each in responses) == 14
 
     worst = 0.0

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from rollout import Response, Sampling, rollout
+from rollout import Response, rollout
 
 
 def sampled(
@@ -11,14 +11,14 @@ def sampled(
     prompts: list[list[int]],
     problems: list[int],
     G: int,
-    sampling: Sampling,
     step: int = 0,
     seed: int = 0,
+    **limits,
 ) -> list[Response]:
-    """G responses to each prompt. problems: the number of each prompt's problem."""
+    """G responses to each prompt. problems: the number of each prompt's. limits: of `rollout`."""
     keys, earlier = [], Counter()
     for problem in (problem for problem in problems for _ in range(G)):
         keys.append((seed, step, problem, earlier[problem]))
         earlier[problem] += 1
     repeated = [prompt for prompt in prompts for _ in range(G)]
-    return rollout(lm, tokenizer, repeated, keys, sampling)
+    return rollout(lm, tokenizer, repeated, keys, **limits)

@@ -13,9 +13,8 @@ from references import (
     two_sides,
 )
 
-import train
 from ablations import VARIANTS, fixed_gamma, top_k_hidden_gradient
-from config import selected_method
+from config import parse_config, selected_method
 from delta import delta_coefficients
 
 
@@ -138,5 +137,5 @@ def test_select_keeps_the_tokens_with_highest_or_lowest_coefficient():
     assert lam[kept["top"]].min() >= lam[~kept["top"]].max()
     assert lam[kept["bottom"]].max() <= lam[~kept["bottom"]].min()
     assert not torch.equal(kept["random"], kept["top"])
-    cfg = train.parse_config(["--select", "random"])
+    cfg = parse_config(["--select", "random"])
     assert selected_method(cfg).features is None  # no hidden state is read

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT
-from hashed_rewards import hashes
+from hashed_rewards import rewarded
 from references import token_batch, two_sides
 from toy_runs import SMALL, small_config
 
@@ -17,8 +17,9 @@ import delta
 import evaluate
 import extensions
 import train
+from config import parse_config
 from infra.errors import UserError
-from infra.grading import own_grader
+from infra.grading import own_reward, rewards_by
 from infra.progress import Stopwatch
 from infra.rows import Rows
 
@@ -65,14 +66,14 @@ def test_countdown_in_25_lines(countdown):
     assert len(code) <= 25
     texts, expected = zip(*ANSWERS, strict=True)
     problems = [{"problem": "p", "record": GAME}] * len(texts)
-    assert own_grader(countdown)(texts, problems, None) == list(expected)
+    assert rewards_by(countdown, texts, problems) == list(expected)
 
 
 def test_the_pages_data_and_commands_are_accepted(countdown, tmp_path, monkeypatch):
     (tmp_path / "countdown.jsonl").write_text(RECORD)
     monkeypatch.chdir(tmp_path)
     train_line, evaluate_line = COMMANDS.splitlines()
-    cfg = train.parse_config(shlex.split(train_line)[2:])
+    cfg = parse_config(shlex.split(train_line)[2:])
     assert cfg.reward == "countdown.py:reward"
     evaluate.parse_config(evaluate_line.split()[2:])
     (problem,), _ = train.load_sets(cfg)
@@ -135,7 +136,7 @@ def test_training_and_both_evaluations_use_the_reward(graded, capsys):
 def test_a_wrong_reward_is_one_line(code, said, tmp_path):
     (tmp_path / "own.py").write_text(f"def score(response, problem):\n    {code}\n")
     with pytest.raises(UserError, match=said) as refused:
-        own_grader(f"{tmp_path}/own.py:score")(["a"], [{}], [False])
+        rewards_by(f"{tmp_path}/own.py:score", ["a"], [{}])
     assert "\n" not in str(refused.value)
 
 
@@ -152,7 +153,7 @@ def test_a_reward_that_is_not_there_is_one_line(name, said, tmp_path):
     (tmp_path / "own.py").write_text("x = 1\n")
     (tmp_path / "broken.py").write_text("def\n")
     with pytest.raises(UserError, match=said):
-        own_grader(f"{tmp_path}/{name}")
+        own_reward(f"{tmp_path}/{name}")
 
 
 # ---- a method ------------------------------------------------------------------------------------
@@ -231,8 +232,8 @@ def one_step(program, folder):
     """(the policy's parameters, the metrics) after one step of a small run."""
     cfg = small_config(folder, "--method", "dapo", steps=1)
     run = program.prepare(cfg)
-    program.sample.__globals__["grade_all"] = hashes
-    rollouts = program.sample(run, 1, Stopwatch())
+    with rewarded():
+        rollouts = program.sample(run, 1, Stopwatch())
     found, tokens, _ = program.train_step(run.policy, run.optimizer, run.method, rollouts, cfg, 1)
     return [x.detach().clone() for x in run.policy.parameters()], found, tokens
 

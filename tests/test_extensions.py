@@ -6,8 +6,7 @@ import pytest
 import torch
 from references import method_weights, token_batch, token_outputs
 
-import train
-from config import METHODS, PROXIES, selected_method
+from config import METHODS, PROXIES, parse_config, selected_method
 from extensions import cispo_surrogate, lm_head_gradient, reinforce_surrogate
 from grpo import group_advantages
 from infra.metrics import is_clipped
@@ -31,7 +30,7 @@ def test_reinforce_has_no_ratio_and_no_clip():
 def test_cispo_caps_the_ratio_and_keeps_every_gradient():
     """Eq. 4 of MiniMax-M1: the gradient of a token is min(r, C) A, with no lower bound."""
     tokens, logprob = moved_tokens()
-    cfg = train.parse_config(["--method", "cispo", "--cispo-cap", "1.1"])
+    cfg = parse_config(["--method", "cispo", "--cispo-cap", "1.1"])
     (gradient,) = torch.autograd.grad(cispo_surrogate(logprob, tokens, cfg).sum(), logprob)
     ratios = [math.exp(x) for x in (logprob - tokens.old_logprob).tolist()]
     expected = [min(r, 1.1) * A for r, A in zip(ratios, tokens.advantage.tolist(), strict=True)]
@@ -42,7 +41,7 @@ def test_cispo_caps_the_ratio_and_keeps_every_gradient():
 def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     """Eq. 5 of GSPO, one response at a time: objective, gradient, and which responses it clips."""
     tokens, logprob = moved_tokens()
-    cfg = train.parse_config(["--method", "gspo", "--clip-low", "0.05", "--clip-high", "0.06"])
+    cfg = parse_config(["--method", "gspo", "--clip-low", "0.05", "--clip-high", "0.06"])
     objective = 0.0
     clips = []
     old, advantage = tokens.old_logprob.split([3, 5, 2, 4]), [1.0, -1.0, 0.5, 0.0]
@@ -118,7 +117,7 @@ def test_the_centred_proxy_has_mean_zero_over_the_vocabulary():
 
 def test_the_scalar_proxy_is_1_minus_p():
     tokens = token_batch([7, 3, 5])
-    features = selected_method(train.parse_config(["--proxy", "scalar"])).features
+    features = selected_method(parse_config(["--proxy", "scalar"])).features
     v = features(token_outputs(None, tokens.token, tokens.old_logprob), None)
     torch.testing.assert_close(v, 1 - tokens.old_logprob.exp()[:, None])
 

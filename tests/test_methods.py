@@ -11,8 +11,7 @@ import pytest
 import torch
 from references import SlowDelta, method_weights, token_batch
 
-import train
-from config import METHODS
+from config import METHODS, parse_config
 from infra.errors import UserError
 from infra.metrics import is_clipped, of_weights
 from methods import (
@@ -22,7 +21,7 @@ from methods import (
     sapo_surrogate,
 )
 
-CFG = train.parse_config(["--group-size", "4"])
+CFG = parse_config(["--group-size", "4"])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -122,7 +121,7 @@ def test_checked_weights_names_a_method_whose_weights_are_invalid():
 
 def test_weight_metrics_are_means_and_correlations_by_side():
     tokens = token_batch([40, 25, 30, 20], of_response=[1.5, -0.5, 0.0, -1.0])
-    cfg = train.parse_config(["--K", "0", "--lam-min", "0.5"])
+    cfg = parse_config(["--K", "0", "--lam-min", "0.5"])
     surprise = 1 - tokens.old_logprob.double().exp()
     rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
     metrics = of_weights(tokens, rho.float(), cfg)
@@ -145,7 +144,7 @@ def test_weight_metrics_leave_out_what_is_not_defined():
     def names(rho=None, sides=(1.5, -0.5)):
         tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
-        return set(of_weights(tokens, rho, train.parse_config([])))
+        return set(of_weights(tokens, rho, parse_config([])))
 
     every = names()
     of_neg = {name for name in every if name.endswith("neg")}

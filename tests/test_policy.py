@@ -38,7 +38,7 @@ def test_a_certain_token_has_entropy_0_and_sum_p2_1(base):
     """0 log 0 = 0: a probability that underflows gives no NaN."""
     W = torch.tensor([[1.0], [-1.0]])
     with torch.no_grad():
-        numbers = Policy(base[0]).of_block(torch.tensor([[1e4]]), torch.tensor([0]), W)
+        numbers = Policy(base[0]).logprob_of_block(torch.tensor([[1e4]]), torch.tensor([0]), W)
     assert [each.item() for each in numbers] == [0, 0, 1]
 
 

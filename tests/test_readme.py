@@ -14,8 +14,8 @@ from references import two_sides
 
 import evaluate
 import minimal
-import train
 from benchmarks.__main__ import WHERE
+from config import parse_config
 
 PAGES = [
     ROOT / "README.md",
@@ -65,7 +65,7 @@ def test_every_command_is_accepted():
         elif words[0] == "-c":
             compile(words[1], line, "exec")
         elif "train.py" in words:
-            train.parse_config(words[words.index("train.py") + 1 :])
+            parse_config(words[words.index("train.py") + 1 :])
         elif "evaluate.py" in words:
             flags = words[words.index("evaluate.py") + 1 :]
             if flags[0] != "compare":

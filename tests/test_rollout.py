@@ -75,8 +75,8 @@ def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
 def test_temperature_0_is_greedy_whatever_the_random_numbers(base):
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 3, 5))
-    sampling = Sampling(48, temperature=0, top_p=0.7, in_flight=3)
-    out = sampled(model, tokenizer, prompts, [0, 1, 2, 3], 1, sampling, seed=5)
+    limits = {"max_new_tokens": 48, "temperature": 0, "top_p": 0.7, "in_flight": 3}
+    out = sampled(model, tokenizer, prompts, [0, 1, 2, 3], 1, seed=5, **limits)
     assert all((each.sampler_logprob == 0).all() for each in out)  # probability 1
 
     config = GenerationConfig(do_sample=False, max_new_tokens=48, eos_token_id=END, pad_token_id=0)
@@ -89,7 +89,7 @@ def test_a_repeated_problem_gets_new_responses(base):
     """The first occurrence gets the same responses as on its own."""
     model, tokenizer = base
     (prompt,) = prompts_of(tokenizer, (1, 1, 5))
-    options = {"G": 3, "sampling": Sampling(48, in_flight=5), "step": 2, "seed": 5}
+    options = {"G": 3, "max_new_tokens": 48, "in_flight": 5, "step": 2, "seed": 5}
     alone = ids_of(sampled(model, tokenizer, [prompt], [4], **options))
     twice = ids_of(sampled(model, tokenizer, [prompt] * 2, [4, 4], **options))
     assert twice[:3] == alone
@@ -101,10 +101,10 @@ def test_rollout_ends_with_the_end_token_or_is_truncated(base):
     """Problems with 2 operations have shorter responses than problems with 5."""
     model, tokenizer = base
     prompts = prompts_of(tokenizer, (4, 4, 5), (4, 4, 2))
-    whole = sampled(model, tokenizer, prompts, list(range(8)), 2, Sampling(80))
+    whole = sampled(model, tokenizer, prompts, list(range(8)), 2, max_new_tokens=80)
     lengths = [len(each.tokens) for each in whole]
     limit = (min(lengths) + max(lengths)) // 2
-    cut = sampled(model, tokenizer, prompts, list(range(8)), 2, Sampling(limit))
+    cut = sampled(model, tokenizer, prompts, list(range(8)), 2, max_new_tokens=limit)
     assert ids_of(cut) == [ids[:limit] for ids in ids_of(whole)]
     for each in (*whole, *cut):
         ids = each.tokens.tolist()
@@ -125,7 +125,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
             response.append(whole[:count], whole[:count] * -0.1, ends, 9)
 
     monkeypatch.setattr("rollout.sample", drawn)
-    out = sampled(base[0], tokenizer, [[5]], [0], 2, Sampling(9))
+    out = sampled(base[0], tokenizer, [[5]], [0], 2, max_new_tokens=9)
     assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
 
@@ -136,12 +136,12 @@ def test_rollout_reports_non_finite_logits(base, temperature):
     broken = type(model)(model.config)
     torch.nn.init.constant_(broken.lm_head.weight, float("nan"))
     with pytest.raises(FloatingPointError):
-        sampled(broken, tokenizer, [[3, 4]], [0], 2, Sampling(4, temperature))
+        sampled(broken, tokenizer, [[3, 4]], [0], 2, max_new_tokens=4, temperature=temperature)
 
 
 def test_a_rank_without_a_response_returns_none(base):
     """Two ranks that share a single held-out problem."""
-    assert sampled(*base, [], [], 1, Sampling(4)) == []
+    assert sampled(*base, [], [], 1, max_new_tokens=4) == []
 
 
 LAST = len(toy.VOCABULARY) - 1  # ends a response

@@ -1,5 +1,7 @@
 """--stop: a response ends with the token that completes a text."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -53,7 +55,8 @@ def sampled() -> tuple[list[Response], list[Response]]:
     prompts = tokenizer([each["problem"] for each in toy.problems(12)]).input_ids
     keys = [(0, 1, i, 0) for i in range(len(prompts))]
     return tuple(
-        rollout(lm, tokenizer, prompts, keys, Sampling(40, stop=stop)) for stop in ((), STOP)
+        rollout(lm, tokenizer, prompts, keys, max_new_tokens=40, stop=flag)
+        for flag in ("", json.dumps(STOP))
     )
 
 
@@ -79,7 +82,7 @@ def test_chunks_do_not_change_where_a_response_stops(sampled, monkeypatch):
     lm, tokenizer = toy.base_model()
     prompts = [each.prompt for each in sampled[1]]
     keys = [(0, 1, i, 0) for i in range(len(prompts))]
-    again = rollout(lm, tokenizer, prompts, keys, Sampling(40, stop=STOP))
+    again = rollout(lm, tokenizer, prompts, keys, max_new_tokens=40, stop=json.dumps(STOP))
     assert [each.text for each in again] == [each.text for each in sampled[1]]
 
 

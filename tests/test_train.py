@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import evaluate
 import train
 from ablations import random_coefficients
-from config import METHODS
+from config import METHODS, parse_config, selected_method
 from grpo import group_advantages
 from infra.errors import UserError
 from infra.folder import write_lines
@@ -218,7 +218,7 @@ def test_every_method_trains(flags, prepared):
     """A surrogate without a clip clips nothing."""
     run, before = prepared, [p.to_local().clone() for p in prepared.policy.parameters()]
     run.cfg = small_config(run.folder, *flags, "--prompts", "2", "--mini-batch", "1", steps=99)
-    run.method = train.selected_method(run.cfg)
+    run.method = selected_method(run.cfg)
     row, *_ = next_step(run, unequal())
     assert row["grad_norm"] > 0
     assert math.isfinite(row["loss"])
@@ -290,7 +290,7 @@ def test_a_signal_saves_and_the_same_command_continues(
 
 
 def test_parse_config_defaults_match_the_paper():
-    cfg = train.parse_config(["--model", "x/y"])
+    cfg = parse_config(["--model", "x/y"])
     expected = {"steps": 220, "prompts": 128, "group_size": 16, "mini_batch": 32, "lr": 1e-6}
     expected |= {"max_new_tokens": 20480, "temperature": 1.0, "clip_low": 0.2, "clip_high": 0.28}
     expected |= {"K": 1, "lam_min": 0.8, "lam_max": 1.2}
@@ -298,10 +298,10 @@ def test_parse_config_defaults_match_the_paper():
 
 
 def test_given_flags_override_the_toys_and_the_methods_defaults():
-    assert train.parse_config([]).prompts == CHAINS["prompts"] == 16
-    assert train.parse_config(["--prompts", "32"]).prompts == 32
-    assert train.parse_config(["--method", "grpo"]).clip_high == 0.2
-    assert train.parse_config(["--method", "grpo", "--clip-high", "0.3"]).clip_high == 0.3
+    assert parse_config([]).prompts == CHAINS["prompts"] == 16
+    assert parse_config(["--prompts", "32"]).prompts == 32
+    assert parse_config(["--method", "grpo"]).clip_high == 0.2
+    assert parse_config(["--method", "grpo", "--clip-high", "0.3"]).clip_high == 0.3
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
 )
 def test_flags_that_are_useless_too_large_or_contradictory_are_refused(flags, message):
     with pytest.raises(UserError, match=message):
-        train.parse_config(flags.split())
+        parse_config(flags.split())
 
 
 @pytest.mark.parametrize(

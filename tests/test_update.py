@@ -9,6 +9,7 @@ from hashed_rewards import hashes
 from toy_runs import small_config
 
 import train
+from infra import grading
 from infra.progress import Stopwatch
 from methods import Method
 
@@ -17,7 +18,7 @@ WORKER = str(Path(__file__).parent / "infra" / "unequal_weights.py")
 
 def one_step(folder, surrogate, monkeypatch) -> tuple:
     """(the run, its metrics and tokens) after a step of two updates with this surrogate."""
-    monkeypatch.setattr(train, "grade_all", hashes)
+    monkeypatch.setattr(grading, "grade_all", hashes)
     cfg = small_config(folder, "--method", "dapo", steps=1)
     run = train.prepare(cfg)
     rollouts = train.sample(run, 1, Stopwatch())

@@ -8,7 +8,6 @@ from toy_runs import EVALUATED, train_small
 from transformers.utils import logging as hf_logging
 
 import toy
-from rollout import Sampling
 
 hf_logging.disable_progress_bar()
 
@@ -37,7 +36,7 @@ def batch(base):
     model, tokenizer = base
     problems = toy.problems(3, seed=5) + toy.problems(3, seed=6, k=3)
     prompts = tokenizer([problem["problem"] for problem in problems]).input_ids
-    return sampled(model, tokenizer, prompts, list(range(6)), 4, Sampling(48), step=1, seed=3)
+    return sampled(model, tokenizer, prompts, list(range(6)), 4, max_new_tokens=48, step=1, seed=3)
 
 
 @pytest.fixture(scope="session")

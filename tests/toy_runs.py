@@ -16,6 +16,7 @@ from hashed_rewards import hashes, rewarded
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
+from config import Config, parse_config
 from infra.progress import Stopwatch
 from infra.ranks import full_tensor
 from methods import Method
@@ -36,12 +37,12 @@ def train_small(folder: Path, *flags: str, steps: int) -> list[dict]:
     return read_lines(folder / "metrics.jsonl")
 
 
-def small_config(folder: Path, *flags: str, steps: int) -> train.Config:
+def small_config(folder: Path, *flags: str, steps: int) -> Config:
     """The configuration of a small run."""
-    return train.parse_config([*SMALL, "--steps", str(steps), "--output-dir", str(folder), *flags])
+    return parse_config([*SMALL, "--steps", str(steps), "--output-dir", str(folder), *flags])
 
 
-def train_steps(cfg: train.Config, method: Method | None = None, rewards=hashes) -> train.Run:
+def train_steps(cfg: Config, method: Method | None = None, rewards=hashes) -> train.Run:
     """Train every step of a run, without the final export and report.
 
     method: instead of the one that the flags select.

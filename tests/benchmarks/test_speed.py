@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 import train
 from benchmarks import speed
 from benchmarks.__main__ import main
+from config import parse_config
 
 FLAGS = "--data toy --eval-data= --prompts 3 --group-size 2 --mini-batch 3 --max-new-tokens 24"
 FLAGS += " --max-prompt-tokens 64 --micro-batch-tokens 100"
@@ -21,7 +22,7 @@ FLAGS += " --max-prompt-tokens 64 --micro-batch-tokens 100"
 
 def test_all_weights_that_multiply_are_counted_once():
     """Two layers: q and o, k and v, three of the MLP; and the head, in response tokens alone."""
-    cfg = train.parse_config(["--model", "x", *FLAGS.split(), "--in-flight", "5"])
+    cfg = parse_config(["--model", "x", *FLAGS.split(), "--in-flight", "5"])
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(Qwen3Config(**SMALL))
     work = speed.workload(cfg, [[7] * 10, [8] * 3, [9] * 4], lm)

@@ -1,9 +1,5 @@
-"""grading.py: a response is graded by answer, by letter or by tests, and a reward is a number."""
+"""grading.py: a response is graded by answer, by letter or by tests."""
 
-import math
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 from tables import rows
 
@@ -12,7 +8,6 @@ from infra.errors import UserError
 from infra.grading import (
     choice,
     grade_all,
-    grade_on_ranks,
     is_matchable,
     refuse_unmatchable,
     states_answer,
@@ -36,26 +31,6 @@ def test_grades_judge_each_problem_by_its_kind():
 @pytest.mark.parametrize("row", rows("letters"), ids=lambda row: row["response"][:60])
 def test_choice(row):
     assert choice(row["response"]) == row["letter"]
-
-
-def graded_as(rewards):
-    """grade_on_ranks of three responses, with a grader that gives these rewards."""
-
-    def mine(responses, problems, truncated):
-        return rewards
-
-    response = SimpleNamespace(text="a", truncated=False)
-    return grade_on_ranks([response] * 3, [{}] * 3, mine)
-
-
-def test_rewards_may_be_integers_booleans_or_numpy_numbers():
-    assert graded_as([1, False, np.float32(0.5)]) == [1.0, 0.0, 0.5]
-
-
-@pytest.mark.parametrize("rewards", [[1, math.nan, 0], [1, math.inf, 0], [1, 0], [1, None, 0]])
-def test_rewards_that_are_not_one_finite_number_each_are_refused(rewards):
-    with pytest.raises(UserError, match="mine must return one finite number"):
-        graded_as(rewards)
 
 
 def test_gold_answers_that_no_response_can_match_are_counted_and_shown(capsys):

@@ -56,7 +56,7 @@ def test_padded_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
 
 def test_the_tokens_of_a_micro_batch(rollouts, tokens):
     micro = padded(rollouts, [2, 0], has_advantage=True)
-    part = tokens.select(micro.response_index, micro.token_index)
+    part = tokens.select(micro)
     for name in ("token", "advantage", "sampler_logprob", "old_logprob", "entropy"):
         assert torch.equal(getattr(part, name), getattr(tokens, name)[[7, 0, 1, 2]]), name
     assert part.length.tolist() == [1, 3]
@@ -86,7 +86,7 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
             assert sorted(index) == expected
         for part in parts:
             assert part.token_count == sum(LENGTHS[i] for i in responses)  # of all ranks
-            active = part.with_advantage()
+            active = [micro for micro in part.micro_batches if micro.has_advantage]
             assert part.micro_batches[: len(active)] == active
             for micro in part.micro_batches:
                 assert len(micro.response_index) < 2 or micro.ids.numel() <= 60

@@ -15,6 +15,7 @@ from hashed_rewards import rewarded
 from torch import distributed as dist
 
 import train
+from config import parse_config
 from infra.errors import UserError
 from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
 from methods import Method
@@ -32,7 +33,7 @@ def steps_of(folder: Path, flags: list[str]) -> list[dict]:
         return weights
 
     with patch.object(Method, "checked_weights", watched), rewarded():
-        train.train(train.parse_config([*flags, "--output-dir", str(folder)]))
+        train.train(parse_config([*flags, "--output-dir", str(folder)]))
     return seen
 
 

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM
 
 import minimal
 import train
+from config import parse_config
 from infra import sampler
 from infra.folder import write_lines
 from infra.loading import decoder_of
@@ -30,7 +31,7 @@ from infra.model_files import locate
 from infra.problems import load_problems
 from infra.run import export
 from infra.shared_prompts import shares_prompts
-from rollout import Response, Sampling
+from rollout import Response
 from train import Rollout, pass_at_theta_old
 
 MODEL = os.environ["MODEL"]
@@ -100,14 +101,15 @@ def step(data, tmp_path_factory) -> dict:
 
 def one_step(words: list[str]) -> None:
     """Sample, train a step and export the model. Saves to step.pt what the tests compare."""
-    run = train.prepare(train.parse_config(words))
+    run = train.prepare(parse_config(words))
     text = " ".join(problem["problem"] for problem in run.problems)
     long = run.tokenizer(LONG * text).input_ids[:LONG]
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
     # Two chunks; one response waits.
     with patch.object(sampler, "CHUNK", 8), run.policy.unsharded() as lm:
-        sampling = Sampling(16, in_flight=2)
-        responses = sampled(lm, run.tokenizer, prompts, [0, 1, 2], 2, sampling, seed=1)
+        responses = sampled(
+            lm, run.tokenizer, prompts, [0, 1, 2], 2, seed=1, max_new_tokens=16, in_flight=2
+        )
     assert shares_prompts(decoder_of(run.policy.lm))
     plan = mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
