@@ -280,7 +280,7 @@ def encode_prompts(
     if no problem remains, or a template does not fit.
     """
     if (system or template_args) and (template or not tokenizer.chat_template):
-        raise UserError("--system and --template-args do nothing without a chat template")
+        raise UserError("--system and --template-args need a chat template, no --prompt-template")
     with one_line(tokenizer.name_or_path, f"--template-args {template_args} is no JSON dictionary"):
         options = dict(json.loads(template_args or "{}"))
     for option in options:

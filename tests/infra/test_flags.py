@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from infra.errors import UserError
-from infra.flags import Parser, flag, module_of
+from infra.flags import Parser, flag
 
 
 @dataclass
@@ -49,11 +49,3 @@ def test_parser_refuses_an_invalid_flag_in_one_line(argv, message):
     assert message in str(error.value)
     assert str(error.value).endswith(" (python example.py --help lists the flags)")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text, said", [("not_installed", "No module named"), ("none.py", "No such file")]
-)
-def test_a_module_that_cannot_be_imported_is_one_line(text, said):
-    with pytest.raises(UserError, match=f"--track {text} cannot be imported .*{said}"):
-        module_of("track", text)

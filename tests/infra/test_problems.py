@@ -289,8 +289,8 @@ def test_a_system_message_and_options_reach_the_chat_template(more, system, args
 @pytest.mark.parametrize(
     "chat_template, template, system, args, said",
     [
-        (None, "", "x", "", "--system and --template-args do nothing without a chat template"),
-        (ROLES, "Q: {problem}", "x", "", "do nothing without a chat template"),
+        (None, "", "x", "", "--system and --template-args need a chat template"),
+        (ROLES, "Q: {problem}", "x", "", "need a chat template, no --prompt-template"),
         (ROLES, "", "", '{"enable_thinkng": false}', "the chat template does not read enable_thi"),
         (ROLES, "", "", "{", "--template-args { is no JSON dictionary"),
         (ROLES, "", "", "7", "--template-args 7 is no JSON dictionary"),
