@@ -39,6 +39,7 @@ class RunState:
 
     step: int = 0  # rollout batches completed
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
+    saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
     memory: dict = field(default_factory=dict)  # method state across steps
 
 
@@ -154,19 +155,21 @@ class Run:
         print_summary(self)
 
     def save(self) -> None:
-        """Write checkpoint-STEP/, and delete all but the newest two. All ranks call this.
+        """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging.
+        when the run may be diverging. One that a user put there is never deleted.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
             return
+        old = [self.folder / name for name in self.state.saved[:-1]]
+        self.state.saved = [*self.state.saved[-2:], final.name]
         self.state.memory = self.method.memory
         written = content(self.policy, self.optimizer, self.state)
         # Flushed to the disk; returns when all ranks have written.
         dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
-        on_first_rank(put_in_place, self.folder, final)
+        on_first_rank(put_in_place, self.folder, final, old)
 
 
 def started_tracker(cfg, folder: Path) -> object | None:
@@ -191,7 +194,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints of a finished
     run are lost: it would begin again, and replace its model.
     """
-    if state.step == 0 and (folder / "model").exists():
+    if state.step == 0 and (folder / "model/config.json").exists():
         raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
@@ -214,21 +217,16 @@ def content(policy, optimizer, state: RunState) -> dict:
     return {"weights": weights, "moments": moments, "state": state}
 
 
-def put_in_place(folder: Path, final: Path) -> None:
-    """Rename a complete checkpoint, and delete all but the newest two."""
+def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
+    """Rename a complete checkpoint, and delete old ones."""
     os.rename(folder / files.UNFINISHED, final)
-    for path in checkpoints(folder)[:-2]:
-        shutil.rmtree(path, ignore_errors=True)  # a link's target stays
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """A run's checkpoints, the oldest first."""
-    return sorted(folder.glob("checkpoint-" + 6 * "[0-9]"))
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)  # a user may have moved it, or left a link
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
     """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
-    paths = on_first_rank(checkpoints, folder)
+    paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
     read = content(policy, optimizer, RunState())
@@ -260,10 +258,12 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
 
 
 def replace_model(folder: Path, new: Path) -> None:
-    """Move a model's files into `folder`. Other files there stay.
+    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
 
     config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
     """
+    if folder.is_symlink():
+        folder.unlink()
     folder.mkdir(exist_ok=True)
     (folder / "config.json").unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):

@@ -129,13 +129,15 @@ def run(tmp_path):
         yield train.prepare(small_config(tmp_path / "run", steps=9))
 
 
-def test_save_keeps_the_newest_two(run):
+def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
+    kept = run.folder / "checkpoint-000001"  # brought back by hand
+    kept.mkdir()
     next_step(run)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
     found = sorted(path.name for path in run.folder.glob("checkpoint-*"))
-    assert found == ["checkpoint-000004", "checkpoint-000006"]
+    assert found == ["checkpoint-000001", "checkpoint-000004", "checkpoint-000006"]
 
 
 def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
@@ -188,6 +190,12 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert names(target) == written | users
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
+
+    link = run.folder / "best"
+    link.symlink_to(target)
+    before = contents(target)
+    export(link, run.policy, run.tokenizer, run.cfg)
+    assert contents(target) == before and not link.is_symlink()
 
 
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
