@@ -36,7 +36,7 @@ def multiple_choice(question, options: list | None, right: str | None) -> dict:
     texts = [cell_text(option, "options") for option in options or []]
     if not (question and right and texts and all(texts)):
         return {"problem": "", "answer": ""}
-    letters = LETTERS[: len(texts)]
+    letters = [*LETTERS[: len(texts)]]
     if right not in letters:
         raise ValueError(f"column answer, {right} is no letter of its {len(texts)} options")
     lines = [f"({x}) {text}" for x, text in zip(letters, texts, strict=True)]

@@ -58,6 +58,7 @@ def test_a_record_with_a_gap_is_dropped(gap, loaded):
         (record([*"uvwxyzuvwxy"]), "zip() argument 2 is longer"),  # no letter K
         (record([{"key": "A"}, {"key": "B"}]), "column options, holds a dict"),
         (record(["u", "v"], "v"), "column answer, v is no letter of its 2 options"),
+        (record(["u", "v"], "AB"), "column answer, AB is no letter"),
         (mmlu(["u", "v"], 2), "column answer, C is no letter"),
     ],
 )
