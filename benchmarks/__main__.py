@@ -7,7 +7,7 @@ from infra.errors import one_line_endings
 
 WHERE = {  # NAME, which is also the name of its module and of the function there -> what it does
     "plan": "what fits: <flags of train.py> --gpus 8 --gpu-gb 80",
-    "speed": "a step of --model FOLDER, beside this machine's limit and other programs",
+    "speed": "a step of --model FOLDER, beside `generate` and TRL",
     "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
     "training": "RUN ...: several rows, rates and seeds, each row at its best rate",
     "races": "twelve steps from one model: DelTA, DAPO, and DAPO at a higher rate",

@@ -7,73 +7,20 @@ batches than g, so that they share no noise.
 Errors are a jackknife's: an estimate is computed for all batches, and again without each of C
 blocks of batches, whose J is left out too. Functions return these as [1 + C, ...].
 
-Shapes: n batches in C blocks, W rows, P parts of their gradients, N tokens of a batch, D
-parameters, S sampled coordinates of these.
+Shapes: n batches in C blocks, W rows, D parameters, S sampled coordinates of these.
 """
 
 from collections.abc import Iterator
 
 import torch
 
+from benchmarks.gradients import products
+from infra.ranks import this_device
+
 HALVINGS = 4  # of the blocks, at random; each is used both ways
-TOLERANCE = 1e-5  # relative; weights are in float32
 ADAM_EPS = 1e-8  # torch.optim.AdamW's default
 GROUPS = 16  # of coordinates, whose scatter is the error that sampling coordinates adds
 SLICES = 256  # of coordinates, one after the other to save memory
-CHUNK = 2**20  # coordinates whose products are summed in float32; the chunks' sums in float64
-
-# ---- gradients are linear in their tokens' coefficients ------------------------------------------
-
-
-def sides(coefficient: torch.Tensor) -> torch.Tensor:
-    """The two parts of ρ A / N [N], where A > 0 and where A < 0: [2, N]."""
-    return torch.stack([coefficient.clamp(min=0), coefficient.clamp(max=0)])
-
-
-def decomposed(rows: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(parts [P, N], mix [W, P]) with rows = mix @ parts, float64 on the host.
-
-    The gradients of the rows are the same mix of the gradients of the parts, so a pair of constants
-    needs no backward pass of its own. rows: coefficients [W, N]. parts: [any, N], tried first; a
-    row that they do not give becomes a part.
-    """
-    basis = [part for part in parts.double().cpu() if part.any()]
-    mixes = []
-    for row in rows.double().cpu():
-        known = torch.stack([*basis, torch.zeros_like(row)], dim=1)  # never without a column
-        mix = torch.linalg.lstsq(known, row[:, None], driver="gelsd").solution.squeeze(1)
-        if (row - known @ mix).norm() > TOLERANCE * row.norm():
-            mix = (torch.arange(len(basis) + 1) == len(basis)).double()
-            basis.append(row)
-        mixes.append(mix[: len(basis)])
-    return torch.stack(basis), torch.nn.utils.rnn.pad_sequence(mixes, batch_first=True)
-
-
-def products(a: torch.Tensor, b: list[torch.Tensor]) -> torch.Tensor:
-    """Inner products of a [P, D] with all rows of the matrices b, [any, D] each: float64."""
-    parts = []
-    for start in range(0, a.shape[1], CHUNK):
-        own = slice(start, start + CHUNK)
-        parts.append((a[:, own] @ torch.cat([x[:, own].to(a) for x in b]).T).double())
-    return torch.stack(parts).sum(dim=0)
-
-
-def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
-    """(index [S], weight [S]): Σ weight x[index] is an unbiased estimate of Σ x over J's D.
-
-    A coordinate's probability is proportional to |J| + its mean: in Adam's metric it contributes
-    about |J| at most. All D with weight 1, if there are no more than `count`.
-    """
-    if len(J) <= count:
-        return torch.arange(len(J), device=J.device), torch.ones_like(J)
-    share = J.abs() + J.abs().mean()
-    cumulative = share.cumsum(0, dtype=torch.float64)
-    start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    points = torch.arange(count, dtype=torch.float64, device=J.device) + start.item()
-    index = torch.searchsorted(cumulative, points * (cumulative[-1] / count), right=True)
-    index.clamp_max_(len(J) - 1)
-    return index, (cumulative[-1] / count / share[index]).to(J.dtype)
-
 
 # ---- the jackknife -------------------------------------------------------------------------------
 
@@ -102,7 +49,53 @@ def halves(kept: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield kept & ~first, first
 
 
+# ---- sampled coordinates ------------------------------------------------------------------------
+
+
+def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
+    """(index [S], weight [S]): Σ weight x[index] is an unbiased estimate of Σ x over J's D.
+
+    A coordinate's probability is proportional to |J| + its mean: in Adam's metric it contributes
+    about |J| at most. All D with weight 1, if there are no more than `count`.
+    """
+    if len(J) <= count:
+        return torch.arange(len(J), device=J.device), torch.ones_like(J)
+    share = J.abs() + J.abs().mean()
+    cumulative = share.cumsum(0, dtype=torch.float64)
+    start = torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    points = torch.arange(count, dtype=torch.float64, device=J.device) + start.item()
+    index = torch.searchsorted(cumulative, points * (cumulative[-1] / count), right=True)
+    index.clamp_max_(len(J) - 1)
+    return index, (cumulative[-1] / count / share[index]).to(J.dtype)
+
+
 # ---- the estimates -------------------------------------------------------------------------------
+
+
+def estimates(blocks: list[dict], block: torch.Tensor, parameters: int) -> dict[str, torch.Tensor]:
+    """Statistic -> its values for the rows, [1 + C, W].
+
+    blocks: what gain.products_of_block found in each, whose lines are J, entropy and the rows.
+    block: that of each batch, [n].
+    """
+    gram, with_blocks, kl = (
+        torch.cat([each[name] for each in blocks]) for name in ("gram", "with_blocks", "kl")
+    )  # [n, 2 + W, 2 + W], [n, 2 + W, C, 2], [n, W]
+    sums, squares = (
+        torch.stack([each[name].to(this_device()) for each in blocks])
+        for name in ("sums", "squares")
+    )  # [C, 1 + W, S], [C, W, S]
+    weight = blocks[0]["weight"].to(this_device())
+    norm = gram.diagonal(dim1=1, dim2=2)[:, 2:].clamp(min=0).sqrt()  # [n, W]
+    found = {}
+    for place, name in enumerate(("gain", "entropy")):
+        found[name] = step_gains(with_blocks[:, 2:, :, place], gram[:, place, 2:], norm, block)
+    found["kl"] = means(kl, block)
+    found["noise"], found["bias"] = noise_and_bias(sums, weight, norm, block)
+    found["adam"], groups = adam_gains(sums, squares, weight, block)
+    if len(weight) < parameters:
+        found["adam by coordinates"] = groups  # [GROUPS, W]
+    return found
 
 
 def means(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:

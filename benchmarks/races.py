@@ -10,13 +10,14 @@ results: docs/results/training.md.
 Shapes: n response tokens of a micro-batch, m of them in a block, V vocabulary size.
 """
 
-import csv
 import shlex
 import subprocess
 import tempfile
 from argparse import ArgumentParser
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -27,15 +28,12 @@ from benchmarks.statistics import half_width, holm
 from benchmarks.tables import print_table
 from benchmarks.training import p_of, with_interval
 from config import parse_config
-from infra.errors import UserError
-from infra.grading import grade_on_ranks
 from infra.head import block_size, scaled_logits
 from infra.loading import decoder_of, load_model
 from infra.micro_batches import MicroBatch, mini_batches
 from infra.progress import Stopwatch
-from infra.ranks import this_device
 from infra.shared_prompts import shares_prompts, states
-from rollout import Response, rollout
+from rollout import Response
 from toy.by_name import model_folder
 
 STEPS = 12
@@ -46,6 +44,7 @@ ROWS = {  # row -> its flags of train.py
     "delta 5e-7": "--method delta --lr 5e-7",
 }
 ON_A_GPU = {"scalar 5e-7": "--method delta --proxy scalar --lr 5e-7"}
+FILE = Path("results/races.csv")
 SUMS = Path("results/sums")
 COMMON = (
     f"--data {SUMS}/short_train.jsonl --eval-data {SUMS}/short_test.jsonl "
@@ -53,7 +52,6 @@ COMMON = (
     "--recompute False --dtype float32"
 )
 OUTCOMES = ("reward", "greedy", "entropy", "kl")
-COLUMNS = ("row", "seed", *OUTCOMES, "commit", "command", "device", "date")
 PRIMARY = (("delta 5e-7", "dapo 5e-7"), ("delta 5e-7", "dapo 6e-7"))
 
 
@@ -62,43 +60,25 @@ def races(args) -> None:
     parser = ArgumentParser("python -m benchmarks races")
     parser.add_argument("--model", default="")
     parser.add_argument("--seeds", default="201-217", help="the first and the last")
-    parser.add_argument("--csv", type=Path, default=Path("results/races.csv"))
     args = parser.parse_args(args.flags)
+    lines = pd.read_csv(FILE)
     if args.model:
+        finished = set(zip(lines["row"], lines["seed"], strict=True))
         first, last = map(int, args.seeds.split("-"))
         rows = ROWS | (ON_A_GPU if torch.cuda.is_available() else {})
         for seed in range(first, last + 1):
-            for row in rows:
-                if (row, seed) not in finished(args.csv):
-                    append(args.csv, race(args.model, row, rows[row], seed))
-    if not args.csv.exists():
-        raise UserError(f"{args.csv} has no races yet: pass --model")
-    print_races(pd.read_csv(args.csv))
-
-
-def finished(path: Path) -> set[tuple]:
-    """The (row, seed) that the CSV has."""
-    if not path.exists():
-        return set()
-    lines = pd.read_csv(path)
-    return set(zip(lines["row"], lines["seed"], strict=True))
-
-
-def append(path: Path, line: dict) -> None:
-    """Add a line to the CSV, below a header if it is the first."""
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(line)
+            for row, flags in rows.items():
+                if (row, seed) not in finished:
+                    line = pd.DataFrame([race(args.model, row, flags, seed)])
+                    line.to_csv(FILE, mode="a", header=False, index=False)
+    print_races(pd.read_csv(FILE))
 
 
 # ---- a race --------------------------------------------------------------------------------------
 
 
 def race(model: str, row: str, flags: str, seed: int) -> dict:
-    """Train one row from the model for STEPS steps, and measure where it ends: its CSV line.
+    """Train one row from the model for STEPS steps, and measure where it ends: a line of FILE.
 
     The steps are those of train.py with these flags. Nothing is evaluated or saved between them.
     """
@@ -121,7 +101,7 @@ def race(model: str, row: str, flags: str, seed: int) -> dict:
         **{name: f"{value:.6f}" for name, value in found.items()},
         "commit": commit(),
         "command": f"python train.py {shown} --seed {seed} --model {Path(model).name}",
-        "device": device_name(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "date": date.today().isoformat(),
     }
 
@@ -135,13 +115,6 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def device_name() -> str:
-    if this_device().type == "cuda":
-        return torch.cuda.get_device_name()
-    return "CPU"
-
-
-@torch.no_grad()
 def outcomes(run) -> tuple[float, float, float, float]:
     """OUTCOMES of a run's policy: on all problems, with the random numbers of step 0.
 
@@ -149,29 +122,23 @@ def outcomes(run) -> tuple[float, float, float, float]:
     response. entropy and kl: means over the tokens of each problem's first sampled response.
     """
     cfg = run.cfg
-    problems, prompts = run.problems + run.held_out, run.every_prompt()
-    everyone = range(len(problems))
+    everything = SimpleNamespace(  # what graded_groups reads
+        policy=run.policy,
+        tokenizer=run.tokenizer,
+        problems=run.problems + run.held_out,
+        prompts=run.every_prompt(),
+    )
+    everyone = range(len(everything.problems))
+    everything.cfg = replace(cfg, group_size=SAMPLES)
+    sampled = train.graded_groups(everything, everyone, 0, Stopwatch())
+    everything.cfg = replace(cfg, group_size=1, temperature=0.0)
+    greedy = train.graded_groups(everything, everyone, 0, Stopwatch())
+    rewards = [float(np.mean([x.reward for x in rollouts])) for rollouts in (sampled, greedy)]
+
+    first = [x.response for x in sampled[::SAMPLES]]
+    base, _ = load_model(model_folder(cfg))
     with run.policy.unsharded() as lm:
-        rewards = {}
-        for temperature, samples in ((cfg.temperature, SAMPLES), (0.0, 1)):
-            asked = [i for i in everyone for _ in range(samples)]
-            keys = [(cfg.seed, 0, i, k) for i in everyone for k in range(samples)]
-            responses = rollout(
-                lm,
-                run.tokenizer,
-                [prompts[i] for i in asked],
-                keys,
-                max_new_tokens=cfg.max_new_tokens,
-                temperature=temperature,
-                in_flight=cfg.in_flight,
-            )
-            grades = grade_on_ranks(responses, [problems[i] for i in asked])
-            rewards[samples] = float(np.mean(grades))
-            if samples == SAMPLES:
-                first = responses[::SAMPLES]
-        base, _ = load_model(model_folder(cfg))
-        entropy, kl = entropy_and_kl(lm, base, first, cfg.micro_batch_tokens)
-    return rewards[SAMPLES], rewards[1], entropy, kl
+        return *rewards, *entropy_and_kl(lm, base, first, cfg.micro_batch_tokens)
 
 
 @torch.no_grad()

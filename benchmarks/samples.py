@@ -38,7 +38,7 @@ def limits(samples: list[dict]) -> tuple[float, float]:
 
     They are at least 0.01 from 1, as with DAPO, whose weights are all 1.
     """
-    weights = [weight for sample in samples for weight in sample["lambda"] if weight is not None]
+    weights = [weight for sample in samples for weight in sample["lambda"]]
     low, high = np.quantile(weights, [0.01, 0.99], method="inverted_cdf")  # weights that occur
     return min(0.99, float(low)), max(1.01, float(high))
 
@@ -49,9 +49,7 @@ def read_samples(folder: Path) -> dict:
     samples = read_lines(folder / "samples.jsonl")
     if not samples:
         raise UserError(f"{folder} has no samples yet: wait for its first step")
-    for number, sample in enumerate(samples, start=1):
-        if "lambda" not in sample:
-            raise UserError(f"{folder}/samples.jsonl, line {number}, has no weights: delete it")
+    for sample in samples:
         del sample["response"]  # the tokens contain it
         if (found := decisive_tokens(sample["problem"], sample["tokens"])) is not None:
             sample["decisive"] = found

@@ -1,11 +1,9 @@
-"""Speed of a model's training step, beside its matrix products alone and beside other programs.
+"""Speed of a model's training step, beside transformers' `generate` and TRL.
 
     python -m benchmarks speed --model FOLDER --data FILE --peers .venv-engines/bin/python
-    python -m benchmarks speed --model FOLDER --data FILE --grow
 
-The first times the step's matrix products alone, train.py's stages and transformers' `generate`;
-with --peers, the interpreter of `make engines`, also a step of TRL's GRPOTrainer. The second times
-train.py for more and for longer responses. All other flags are train.py's.
+This times train.py's stages and `generate`; with --peers, the interpreter of `make engines`, also a
+step of TRL's GRPOTrainer. All other flags are train.py's.
 
 Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
 No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
@@ -14,11 +12,9 @@ right, so every token is in an update. One step is timed, after a short one.
 
 import json
 import resource
-import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
@@ -27,15 +23,12 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import torch
-from torch.utils.benchmark import Timer
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import GenerationConfig
 
 import train
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import Stop, UserError, one_line_endings
-from infra.head import block_size
-from infra.loading import decoder_layers
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Stopwatch, total_seconds
@@ -45,7 +38,6 @@ from toy.by_name import model_folder
 
 FLAGS = "--data gsm8k --eval-data= --prompts 4 --group-size 8 --mini-batch 4 --max-new-tokens 256"
 FLAGS += " --max-prompt-tokens 512 --micro-batch-tokens 2048 --recompute False"
-SIZES = [(1, 256), (4, 128), (4, 256), (4, 512), (16, 256), (1, 2048)]  # prompts, tokens: --grow
 WARM_UP = 16  # new tokens of the step that is not counted
 STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as in metrics.jsonl
 
@@ -53,11 +45,9 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 
 
 def speed(args) -> None:
-    """Print a table of rates. Raises UserError; Stop if a part fails, or after SIGTERM."""
-    signal.signal(signal.SIGTERM, stop)
+    """Print a table of rates. Raises UserError; Stop if a part fails."""
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--peers")
-    parser.add_argument("--grow", action="store_true")
     own, rest = parser.parse_known_args(args.flags)
     flags = [*FLAGS.split(), *rest]
     cfg = parse_config(flags)
@@ -66,27 +56,18 @@ def speed(args) -> None:
     dtype = computation_dtype(cfg.dtype)
     print(f"{cfg.model}, {dtype}, --micro-batch-tokens {cfg.micro_batch_tokens}\n")
 
-    here = sys.executable
-    parts = [("products", here, ""), ("train.py", here, ""), ("generate", here, "")]
+    parts = {"train.py": sys.executable, "generate": sys.executable}
     if own.peers:
         if not Path(own.peers).exists():
             raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
-        parts.append(("TRL", own.peers, ""))
-    if own.grow:
-        sizes = [f"--prompts {n} --mini-batch {n} --max-new-tokens {new}" for n, new in SIZES]
-        parts = [("train.py", here, size) for size in sizes]
+        parts["TRL"] = own.peers
     print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(parts, flags))
 
 
-def stop(number: int, _) -> None:
-    """Handle SIGTERM."""
-    raise Stop("stopped by SIGTERM", 128 + number)
-
-
-def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
+def lines_of(parts: dict[str, str], flags: list[str]) -> Iterator[list[str]]:
     """For each part its tokens a second, by stage and in the whole step, and its peak memory."""
-    for name, python, more in parts:
-        part = in_own_process(python, name, [*flags, *more.split()])
+    for name, python in parts.items():
+        part = in_own_process(python, name, flags)
         tokens, seconds = part["responses"] * part["length"], part["seconds"]
         label = f"{name}, {part['responses']} x {part['length']}"
         cells = [f"{tokens / seconds[x]:.4g}" if x in seconds else "" for x in (*STAGES, "step")]
@@ -94,10 +75,7 @@ def lines_of(parts: list[tuple], flags: list[str]) -> Iterator[list[str]]:
 
 
 def in_own_process(python: str, name: str, flags: list[str]) -> dict:
-    """What `main` writes in a process of its own. Raises Stop if it fails.
-
-    An exception here, such as that of `stop`, ends the process, too.
-    """
+    """What `main` writes in a process of its own. Raises Stop if it fails."""
     with TemporaryDirectory() as folder:
         command = [python, "-m", "benchmarks.speed", folder, name, *flags]
         code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
@@ -122,57 +100,6 @@ def main(folder: str, name: str, *flags: str) -> None:
     size = {"responses": cfg.prompts * cfg.group_size, "length": cfg.max_new_tokens}
     found = json.dumps({**size, "seconds": seconds, "peak": peak})
     Path(folder, "measured.json").write_text(found)
-
-
-# ---- matrix products -----------------------------------------------------------------------------
-
-
-def of_products(cfg: Config) -> dict:
-    """The matrix products alone, in the dtype and with the threads of the other parts."""
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(locate(cfg.model)[1])
-    seconds = Counter()
-    for stage, shapes, rows, tokens in workload(cfg, prompts_of(cfg), lm):
-        once = seconds_of_products(shapes, rows, computation_dtype(cfg.dtype))
-        seconds[stage] += once * tokens / rows
-    seconds["updating"] = 3 * seconds["old_logprob"]  # the backward pass has two for each product
-    return seconds
-
-
-def workload(cfg: Config, prompts: list[list[int]], lm) -> list[tuple]:
-    """(stage, shapes of weights, rows at a time, tokens) of the products with the model's weights.
-
-    Rows are the responses in flight, the tokens of a micro-batch, or for the head in a pass a block
-    of logits. A prompt counts once for its group in a pass; its products while sampling are left
-    out.
-    """
-    body = [tuple(weight.shape) for weight in decoder_layers(lm).parameters() if weight.ndim == 2]
-    head = tuple(lm.get_output_embeddings().weight.shape)
-    responses = cfg.prompts * cfg.group_size
-    new = responses * cfg.max_new_tokens
-    tokens = new + sum(map(len, prompts))  # of a pass
-    rows = min(cfg.micro_batch_tokens, tokens)
-    return [
-        ("sampling", [*body, head], min(responses, cfg.in_flight), new),
-        ("old_logprob", body, rows, tokens),
-        ("old_logprob", [head], min(rows, block_size(this_device(), head[0])), new),
-    ]
-
-
-@torch.no_grad()
-def seconds_of_products(shapes: list[tuple[int, int]], rows: int, dtype: torch.dtype) -> float:
-    """Measured for `rows` tokens, with all weights, so that no processor's cache holds them."""
-    kind = {"dtype": dtype, "device": this_device()}
-    weights = [torch.ones(shape, **kind) for shape in shapes]
-    states = {inputs: torch.ones(rows, inputs, **kind) for _, inputs in shapes}
-
-    def multiply() -> None:
-        for weight in weights:
-            states[weight.shape[1]] @ weight.T  # [rows, outputs]
-
-    threads = torch.get_num_threads()
-    timer = Timer("multiply()", globals={"multiply": multiply}, num_threads=threads)
-    return timer.blocked_autorange(min_run_time=1).median
 
 
 # ---- programs ------------------------------------------------------------------------------------
@@ -269,7 +196,7 @@ def of_trl(cfg: Config) -> dict:
     return of_second_step(cfg, step)
 
 
-PARTS = {"products": of_products, "train.py": of_train, "generate": of_generate, "TRL": of_trl}
+PARTS = {"train.py": of_train, "generate": of_generate, "TRL": of_trl}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -250,15 +250,14 @@ class Tokens(NamedTuple):
 
 
 def real_text() -> SimpleNamespace:
-    """A real model's responses to two problems: data/real_text.npz, made by real_text.py.
+    """A real model's responses to two problems: data/real_text.npz.
+
+    Commit 73fc6e6 has the program that made the file, notebooks/real_text.py.
 
     about: model, licences, date; of responses [B] problems, rewards, length; of tokens [N] words,
     advantage, logprob, entropy, hidden [N, H]; values [n, 3]: response, place, V before it or none.
     """
-    path = Path(__file__).parent / "data" / "real_text.npz"
-    if not path.exists():
-        raise SystemExit(f"{path} is missing: copy it, or make it by notebooks/real_text.py")
-    with np.load(path) as file:
+    with np.load(Path(__file__).parent / "data" / "real_text.npz") as file:
         lists = {name: file[name].tolist() for name in ("about", "problems", "words")}
         tensors = {x: torch.from_numpy(file[x]).float() for x in {*file.files} - {*lists}}
     return SimpleNamespace(**lists, **tensors | {"length": tensors["length"].long()})

@@ -18,10 +18,9 @@ Few tokens (the results) decide the answer. Most (connectives, copies, the frame
 real data sets, the decisive tokens are known: `decisive` marks them.
 
 Read task.py first; README.md lists the committed base models. The code toy (`--model toy-code`) is
-code_task.py and code_tokenizer.py.
+code_task.py.
 """
 
-from toy import code_task as code_task
 from toy.base import BASES as BASES
 from toy.base import base_model as base_model
 from toy.task import chain as chain

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import torch
-
 from toy import code_task, task
 from toy.base import BASES
 from toy.tokenizer import VOCABULARY
@@ -34,8 +32,6 @@ def problem_set(name: str, seed: int = 0) -> list[dict]:
 
 def decisive_tokens(problem: str, tokens: list[str]) -> list[int] | None:
     """The positions of the tokens that decided the reward; None unless the problem is a chain."""
-    known = {token: i for i, token in enumerate(VOCABULARY)}
-    if not re.match(r"\d([-+*]\d)+=\?", problem) or not known.keys() >= set(tokens):
+    if not re.match(r"\d([-+*]\d)+=\?", problem) or not set(tokens) <= set(VOCABULARY):
         return None
-    ids = torch.tensor([known[token] for token in tokens])
-    return task.decisive(problem, ids).nonzero().flatten().tolist()
+    return task.decisive_places(problem, tokens)

@@ -11,33 +11,40 @@ examples. A response defines the function. In the definition the last operation 
                   return min((a + b) * 3, c)
               ```
 
-The tests call the function with the digits of `inputs`. No response is executed here.
+The tests call the function with the digits of `inputs`.
 """
 
-import re
-from collections.abc import Callable
+import operator
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from toy.code_tokenizer import (
-    ARITHMETIC,
-    BOUNDS,
-    CLOSING,
-    COMPARISONS,
-    CONSTANTS,
-    HEAD,
-    NAMES,
-    OPENING,
-    RETURN,
-)
+NAMES = list("abc")  # of arguments
+CONSTANTS = list("123456789")
+ARITHMETIC = ["+", "-", "*", "//", "%"]
+BOUNDS = ["min", "max"]
+COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
 
 STEPS = 3  # operations per function
 EXAMPLES = 2  # per problem
 TESTS = 24
 
-
+OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": min,
+    "max": max,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 PHRASES = {  # two phrases for each operation, which problems use
     "+": ("add ", "plus "),
     "-": ("subtract ", "minus "),
@@ -53,7 +60,6 @@ PHRASES = {  # two phrases for each operation, which problems use
     "==": ("is it equal to ", "is it "),
     "!=": ("is it not equal to ", "is it not "),
 }
-OPERATION = {phrase: name for name, phrases in PHRASES.items() for phrase in phrases}
 
 
 # ---- functions -----------------------------------------------------------------------------------
@@ -74,37 +80,19 @@ def inputs(arguments: int) -> list[list[int]]:
     return np.random.default_rng(arguments).integers(10, size=(TESTS, arguments)).tolist()
 
 
-def function_of(chain: Chain) -> Callable:
-    """The function, from its text: a definition of this file, never a model's program."""
-    return eval(f"lambda {', '.join(NAMES[: chain.arguments])}: {''.join(expression(chain))}")
+def value(chain: Chain, arguments: list[int]) -> int | bool:
+    """The function's value, worked step by step."""
+    known = dict(zip(NAMES, arguments, strict=False))
+    current = known[chain.start]
+    for operation, operand in chain.steps:
+        number = known[operand] if operand in NAMES else int(operand)
+        current = OPERATIONS[operation](current, number)
+    return current
 
 
 def results(chain: Chain) -> list[int | bool]:
     """The function's value for each of its test inputs."""
-    function = function_of(chain)
-    return [function(*values) for values in inputs(chain.arguments)]
-
-
-def program(chain: Chain) -> list[str]:
-    """The function's definition in a fenced block, as tokens."""
-    names = ", ".join(NAMES[: chain.arguments])
-    return [OPENING, HEAD, *re.findall(r"\w|, ", names), RETURN, *expression(chain), CLOSING]
-
-
-def expression(chain: Chain) -> list[str]:
-    """The function in Python, such as `min((a + b) * 3, c)`, as tokens."""
-    tokens = [chain.start]
-    is_infix = False
-    for operation, operand in chain.steps:
-        if operation in BOUNDS:
-            tokens = [f"{operation}(", *tokens, ", ", operand, ")"]
-            is_infix = False
-            continue
-        if is_infix:
-            tokens = ["(", *tokens, ")"]
-        tokens = [*tokens, f" {operation} ", operand]
-        is_infix = True
-    return tokens
+    return [value(chain, arguments) for arguments in inputs(chain.arguments)]
 
 
 def draw(rng: np.random.Generator) -> Chain:
@@ -161,7 +149,7 @@ def problems(count: int, seed: int = 0) -> list[dict]:
         chain = draw(rng)
         lines = [describe(chain, rng)]
         for values in rng.integers(10, size=(EXAMPLES, chain.arguments)).tolist():
-            lines.append(f"f({', '.join(map(str, values))}) = {function_of(chain)(*values)}")
+            lines.append(f"f({', '.join(map(str, values))}) = {value(chain, values)}")
         found.append({"problem": "\n".join(lines) + "\n", "tests": tests(chain)})
     return found
 
@@ -172,14 +160,6 @@ def describe(chain: Chain, rng: np.random.Generator) -> str:
     for name, operand in chain.steps:
         phrases.append(str(rng.choice(PHRASES[name])) + operand)
     return f"f({', '.join(NAMES[: chain.arguments])}): {', '.join(phrases)}"
-
-
-def read(problem: str) -> Chain:
-    """The function that a problem describes."""
-    names, description = re.match(r"f\((.*?)\): take (.*)", problem).groups()
-    start, *phrases = description.split(", ")
-    steps = tuple((OPERATION[phrase[:-1]], phrase[-1]) for phrase in phrases)
-    return Chain(len(names.split(", ")), start, steps)
 
 
 def tests(chain: Chain) -> list[dict]:

@@ -66,15 +66,17 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
     If the stated results give the answer but the box is wrong, the digit in the box is marked.
     """
     tokens = [VOCABULARY[i] for i in response_ids.tolist()]
-    stated = digits_after("=", tokens)
-
-    decided = stated
-    if not is_right(problem, "".join(tokens)):
-        decided = fault(problem, tokens, stated)
-
     mark = torch.zeros(len(tokens), dtype=torch.bool)  # [T]
-    mark[decided] = True
+    mark[decisive_places(problem, tokens)] = True
     return mark
+
+
+def decisive_places(problem: str, tokens: list[str]) -> list[int]:
+    """The positions that `decisive` marks."""
+    stated = digits_after("=", tokens)
+    if is_right(problem, "".join(tokens)):
+        return stated
+    return fault(problem, tokens, stated)
 
 
 def fault(problem: str, tokens: list[str], stated: list[int]) -> list[int]:

@@ -16,15 +16,10 @@ TOKEN_ID = {token: i for i, token in enumerate(VOCABULARY)}
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer over VOCABULARY; decode(encode(text)) returns the text."""
-    # a word with its space, a box's opening, a character
-    return word_tokenizer(VOCABULARY, r"[A-Za-z]+ |\\boxed\{|\n|.")
-
-
-def word_tokenizer(vocabulary: list[str], pattern: str) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are the matches of a regular expression."""
-    token_id = {token: i for i, token in enumerate(vocabulary)}
-    tokenizer = Tokenizer(models.WordLevel(token_id, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    tokenizer = Tokenizer(models.WordLevel(TOKEN_ID, unk_token="<unk>"))
+    # A token is a word with its space, a box's opening, or a character.
+    pattern = Regex(r"[A-Za-z]+ |\\boxed\{|\n|.")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, behavior="isolated")
     tokenizer.decoder = decoders.Fuse()  # tokens contain their own spaces: join them unchanged
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -6,12 +6,10 @@ import pandas as pd
 import pytest
 import torch
 from hashed_rewards import rewarded
-from toy_runs import HELD_OUT, PROBLEMS
+from toy_runs import HELD_OUT, PROBLEMS, ROOT
 
 from benchmarks import races
-from infra.errors import UserError
-from infra.loading import load_model
-from toy.by_name import model_folder
+from toy import base_model
 
 TOY = (
     f"--data {PROBLEMS} --eval-data {HELD_OUT} --prompts 4 --group-size 4 --mini-batch 4 "
@@ -25,13 +23,16 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setattr(races, "COMMON", TOY)
     monkeypatch.setattr(races, "STEPS", 1)
     monkeypatch.setattr(races, "SUMS", tmp_path)
+    header = (ROOT / races.FILE).read_text().splitlines(keepends=True)[0]
+    (tmp_path / "own.csv").write_text(header)
+    monkeypatch.setattr(races, "FILE", tmp_path / "own.csv")
     (tmp_path / "short.txt").write_text("{problem}")
     monkeypatch.setattr(races, "print_races", lambda lines: None)
     return tmp_path
 
 
 def test_a_race_is_run_once_and_its_line_names_its_command(toy):
-    args = SimpleNamespace(flags=["--model", "toy", "--seeds", "1-1", "--csv", f"{toy}/own.csv"])
+    args = SimpleNamespace(flags=["--model", "toy", "--seeds", "1-1"])
     with rewarded():
         races.races(args)
     written = (toy / "own.csv").read_text()
@@ -44,10 +45,10 @@ def test_a_race_is_run_once_and_its_line_names_its_command(toy):
 
 
 @torch.no_grad()
-def test_entropy_and_kl_beside_a_loop_over_tokens(toy):
+def test_entropy_and_kl_beside_a_loop_over_tokens():
     """On responses of several lengths, some of them to one prompt."""
-    lm, _ = load_model(model_folder(SimpleNamespace(model="toy", toy_regime="learn")))
-    base, _ = load_model(model_folder(SimpleNamespace(model="toy", toy_regime="learn")))
+    lm, _ = base_model("learn")
+    base, _ = base_model("learn")
     generator = torch.Generator().manual_seed(0)
     for x in lm.parameters():
         x += 0.02 * torch.randn(x.shape, generator=generator)
@@ -110,9 +111,3 @@ def test_a_table_by_hand(capsys):
     assert "at equal entropy: 0.030 ± 0.025" in said
     races.print_races(lines[lines["seed"] < 2])
     assert "an interval needs two complete seeds" in capsys.readouterr().out
-
-
-def test_no_races_is_one_line(tmp_path):
-    args = SimpleNamespace(flags=["--csv", str(tmp_path / "none.csv")])
-    with pytest.raises(UserError, match="has no races yet: pass --model"):
-        races.races(args)

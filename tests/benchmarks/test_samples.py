@@ -12,7 +12,6 @@ import toy
 from benchmarks.samples import page, read_samples
 from benchmarks.words import kind_of, place, visible
 from delta import delta_coefficients, token_gradient_proxy
-from infra.errors import UserError
 
 ATTACK = "</script><script>document.title='executed'</script><img src=x onerror=alert(1)>\u202e"
 
@@ -77,13 +76,6 @@ def test_tokens_are_wrapped_at_six_letters(tokens, lines):
         assert text[0] in visible(tokens[index])
         shown[line] += text
     assert shown == lines
-
-
-def test_a_line_without_weights_is_refused(tmp_path):
-    samples = [sample_of(["1"]), sample_of(["1"])]
-    del samples[1]["lambda"]
-    with pytest.raises(UserError, match="samples.jsonl, line 2, has no weights"):
-        read_samples(run_of(tmp_path / "run", samples))
 
 
 @pytest.mark.parametrize(

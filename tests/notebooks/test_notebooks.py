@@ -194,92 +194,9 @@ def trainings(folder):
     return found
 
 
-def test_a_finished_run_is_known_by_the_weights_of_its_rule(copy):
-    assert forked.call(trainings, copy) == [2, 2, 4]
-
-
-# ---- real text ----------------------------------------------------------------------------------
-
-
-def made_up_batch():
-    """Arguments of real_text.write: five problems, of which 1, 3 and 4 have both rewards.
-
-    Problem 3 is the shortest of these, then 1.
-    """
-    generator = torch.Generator().manual_seed(0)
-    R = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 1]])
-    length = torch.tensor([9] * 4 + [8, 9, 7, 8] + [5] * 4 + [4, 5, 7, 6] + [12] * 4)
-    N, rewards = int(length.sum()), R.flatten().float()
-    advantage = (R - R.float().mean(dim=1, keepdim=True)).flatten().repeat_interleave(length)
-    logprob = torch.rand(N, generator=generator).log()
-    words = ([" so", "12", "\n", "+", ".", "<|im_end|>"] * N)[:N]
-    of_tokens = {"words": words, "advantage": advantage, "logprob": logprob, "entropy": logprob}
-    of_tokens["hidden"] = (torch.randn(N, 6, generator=generator) + 2).half()
-    return [f"problem {i // 4}" for i in range(20)], rewards, length, of_tokens, 4
-
-
-def written_and_read(folder, *batch):
-    """(the refusal without the file, the loaded file) for a batch."""
-    sys.path.insert(0, str(folder))
-    maker, helpers = import_module("real_text"), import_module("helpers")
-    with pytest.raises(SystemExit) as missing:
-        helpers.real_text()
-    maker.write("made up, no licence", *batch)
-    return str(missing.value), helpers.real_text()
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """The notebooks' folder without the data file."""
-    without = shutil.ignore_patterns("*.npz")
-    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=without)
-    (tmp_path / "notebooks" / "data").mkdir(exist_ok=True)
-    return tmp_path / "notebooks"
-
-
-def test_file_has_the_two_shortest_problems_with_both_rewards(copy):
-    problems, rewards, length, of_tokens, G = made_up_batch()
-    given = problems, rewards, length, of_tokens, G
-    missing, text = forked.call(written_and_read, copy, *given)
-    assert "real_text.npz is missing" in missing and "\n" not in missing
-    assert text.problems == ["problem 1"] * 4 + ["problem 3"] * 4
-    assert text.length.tolist() == [8, 9, 7, 8, 4, 5, 7, 6]
-    assert text.rewards.tolist() == [1, 0, 0, 1, 0, 1, 0, 0]
-    kept = [*range(36, 68), *range(88, 110)]  # of the tokens
-    assert text.words == [of_tokens["words"][i] for i in kept] and len(text.values) == 0
-    assert torch.equal(text.logprob, of_tokens["logprob"][kept])
-    assert torch.equal(text.advantage, of_tokens["advantage"][kept].float())
-    assert torch.equal(text.hidden, of_tokens["hidden"][kept].float())
-    assert "made up, no licence" in text.about
-
-
-def made_by_the_toy(folder):
-    """The file that the command makes of the toy's responses; log p of its states and words."""
-    sys.path.insert(0, str(folder))
-    maker, helpers = import_module("real_text"), import_module("helpers")
-    maker.main("the toy", *["--prompts", "4", "--group-size", "4", "--max-new-tokens", "40"])
-    text, toy = helpers.real_text(), helpers.toy
-    lm, tokenizer = toy.base_model("learn")
-    ids = torch.tensor([tokenizer(word).input_ids[-1] for word in text.words])
-    with torch.no_grad():
-        logp = lm.lm_head(text.hidden).log_softmax(dim=1)
-    return text, logp.gather(1, ids[:, None]).squeeze(1)
-
-
-def test_command_writes_the_states_and_log_probabilities_of_a_model(copy):
-    text, logprob = forked.call(made_by_the_toy, copy)
-    assert len(text.length) == 8 and len(set(text.problems)) == 2
-    assert len(text.words) == int(text.length.sum())
-    assert torch.allclose(logprob, text.logprob, atol=0.01)  # states are stored in 16 bits
-
-
-def run_on_made_up_words(copy):
-    written_and_read(copy, *made_up_batch())
-    return course.run(copy / "4_coefficients.ipynb", copy, try_answers=False)
-
-
-def test_lesson_on_real_text_runs_on_another_models_words(copy):
-    assert forked.call(run_on_made_up_words, copy) == []
+def test_a_finished_run_is_known_by_the_weights_of_its_rule(tmp_path):
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    assert forked.call(trainings, tmp_path / "notebooks") == [2, 2, 4]
 
 
 # ---- a host --------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import toy
-import toy.code_tokenizer
 
 
 def test_chain_works_left_to_right_mod_10():

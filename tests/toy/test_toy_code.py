@@ -1,17 +1,18 @@
-"""toy/code_*.py: the programming task, its tokenizer, the decisive tokens, the base model."""
+"""toy/code_task.py: functions, their words and their tests."""
 
 import numpy as np
 from toy_runs import read_lines
 
-import toy
 import train
 from programs.verify_code import rewards
-from toy.code_task import draw_any, inputs, problems, program, read, results
-from toy.code_tokenizer import BOUNDS, NAMES
+from toy.by_name import problem_set
+from toy.code_task import BOUNDS, NAMES, draw_any, inputs, problems, results
 
 # A recorded problem, which the generator must reproduce.
 FIRST = "f(a, b): take b, times b, plus b, add a\nf(0, 4) = 20\nf(2, 7) = 58\n"
 FIRST_TEST = {"function": "f", "args": [8, 2], "expected": 14}
+RIGHT = "\n```python\ndef f(a, b):\n    return b * b + b + a\n```"
+WRONG = RIGHT.replace("b + a", "b")
 
 
 def test_results_apply_one_operation_after_another():
@@ -30,16 +31,11 @@ def test_results_apply_one_operation_after_another():
             assert found == current
 
 
-def test_problems_are_the_same_on_every_machine():
+def test_problems_are_the_same_on_every_machine_and_their_tests_are_of_the_described_function():
     (first,) = problems(1)
     assert first["problem"] == FIRST
     assert first["tests"][0] == FIRST_TEST
-
-
-def test_a_described_function_passes_its_tests():
-    asked = problems(20, seed=2)
-    texts = ["".join(program(read(each["problem"]))) for each in asked]
-    assert rewards(texts, [each["tests"] for each in asked]) == [1.0] * 20
+    assert rewards([RIGHT, WRONG], 2 * [first["tests"]]) == [1.0, 0.0]
 
 
 def test_train_grades_programs_by_their_tests(tmp_path):
@@ -53,6 +49,6 @@ def test_train_grades_programs_by_their_tests(tmp_path):
     assert row["grad_norm"] > 0
     samples = read_lines(tmp_path / "samples.jsonl")
     assert len(samples) == 4 * 2  # of four groups
+    tests = {each["problem"]: each["tests"] for each in problem_set("toy-code-held-out")}
     for sample in samples:
-        tests = toy.code_task.tests(read(sample["problem"]))
-        assert [sample["reward"]] == rewards([sample["response"]], [tests])
+        assert [sample["reward"]] == rewards([sample["response"]], [tests[sample["problem"]]])

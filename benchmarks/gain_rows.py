@@ -1,0 +1,128 @@
+"""The rows of `gain`: weightings ρ of a batch's tokens, and what multiplies each ∇log π in them.
+
+A line is a token's coefficients [N] in one sum of gradients: first J and entropy, then each row.
+"""
+
+from dataclasses import fields
+
+import torch
+
+import toy
+from config import Config, parse_config, selected_method
+from grpo import group_advantages, overlong_penalty
+from infra.flags import spelled
+from infra.loading import decoder_of
+from infra.micro_batches import MicroBatch, mini_batches
+from infra.shared_prompts import shares_prompts
+from methods import TokenBatch, dapo_surrogate, packed
+from train import Policy, Rollout, pass_at_theta_old
+
+METHODS = {  # row -> flags of train.py
+    "dapo": "--method dapo",
+    "delta": "",
+    "delta, K = 0": "--K 0",
+    "scalar": "--proxy scalar",
+    "sure, sure": "--method sure_sure",
+    "unsure, unsure": "--method unsure_unsure",
+    "unsure, sure": "--method unsure_sure",
+    "sure, unsure": "--method sure_unsure",
+    "AR": "--method reweighting",
+    "random": "--delta-variant random",
+}
+BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
+FIRST = 2  # the line of the first row, dapo; J and entropy come before
+
+
+def flags_of_rows(cfg: Config) -> dict[str, Config]:
+    """Row -> its flags: METHODS, and the flags given if those of a method are not the defaults."""
+    rows = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
+    own = [x for x in fields(Config) if x.name == "method" or x.metadata["method"]]
+    changed = [x.name for x in own if getattr(cfg, x.name) != x.default]
+    if changed:
+        name = " ".join(f"{spelled(x)} {getattr(cfg, x)}" for x in changed)
+        if selected_method(cfg).surrogate is not dapo_surrogate:
+            name += " (its weights alone)"
+        rows[name] = cfg
+    return rows
+
+
+def lines_of_batch(
+    policy: Policy, rollouts: list[Rollout], rows: dict[str, Config], cfg: Config, b: int
+) -> tuple[list[MicroBatch], dict[str, torch.Tensor]]:
+    """Of batch b: (its micro-batches, its lines: name -> coefficients [N]).
+
+    rows: `flags_of_rows`.
+    """
+    responses = [x.response for x in rollouts]
+    length = torch.tensor([len(x.tokens) for x in responses])
+    reward = torch.tensor([x.reward for x in rollouts])
+    reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
+    advantages = group_advantages(reward, cfg.group_size)
+    together = shares_prompts(decoder_of(policy.lm))
+    limit = cfg.micro_batch_tokens
+    (plan,) = mini_batches(responses, advantages, len(responses), limit, together)
+
+    methods = {name: selected_method(own) for name, own in rows.items()}
+    passes = {}  # a method's proxy, None for dapo -> (log π_old, entropy, v)
+    for method in methods.values():
+        if method.features not in passes:
+            passes[method.features] = pass_at_theta_old(policy, [plan], method)
+    old_logprob, entropy, _ = passes[None]
+    tokens = packed(responses, reward, advantages, old_logprob, entropy, (cfg.seed, b))
+
+    weights = {}
+    for name, method in methods.items():
+        _, _, v = passes[method.features]
+        weights[name] = method.checked_weights(tokens, v, rows[name])
+    weights |= derived_weights(weights["delta"], tokens.advantage)
+    if cfg.data == "toy":
+        weights["oracle"] = oracle_weights(rollouts, tokens.advantage)
+    return plan.micro_batches, coefficients(tokens, weights, cfg.group_size)
+
+
+def keep_masses(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """ρ [N] scaled on each side to DAPO's mass Σ|A|."""
+    weight = weight.clone()
+    for side in (advantage > 0, advantage < 0):
+        mass = advantage[side].abs()
+        weight[side] *= mass.sum() / (weight[side] * mass).sum()
+    return weight
+
+
+def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The rows that need no method, given DelTA's weights [N]."""
+    of_sides = lam.clone()
+    for side in (advantage > 0, advantage < 0):
+        of_sides[side] = lam[side].mean()
+    constants = torch.where(advantage > 0, 1.1, 0.9)
+    return {
+        "tokens only": keep_masses(lam, advantage),
+        "sides only": of_sides,
+        "two constants": constants,
+        "inverse constants": 2 - constants,
+    }
+
+
+def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Tensor:
+    """1.2 for the tokens that decided the toy's reward, 0.8 for all others, with DAPO's masses."""
+    marks = [
+        toy.decisive(x.problem["problem"], torch.from_numpy(x.response.tokens)) for x in rollouts
+    ]
+    decisive = torch.cat(marks).to(advantage.device)
+    return keep_masses(torch.where(decisive, 1.2, 0.8), advantage)
+
+
+def coefficients(tokens: TokenBatch, weights: dict, G: int) -> dict[str, torch.Tensor]:
+    """What multiplies ∇log π of each token in each line: rows ρ [N] -> lines [N].
+
+    J has A = R - the mean of the group's other rewards, over B: unbiased for the gradient of
+    expected reward. Entropy has -(log p + H) / N, whose mean over the token's draw is the gradient
+    of H / N at its state; how the policy moves the states is left out.
+    """
+    A, N = tokens.advantage, len(tokens)
+    R = tokens.reward.view(-1, G)
+    above = (R - R.mean(dim=1, keepdim=True)) * G / (G - 1) / R.numel()
+    J = above.flatten().repeat_interleave(tokens.length)
+    entropy = -(tokens.old_logprob + tokens.entropy) / N
+    rows = {name: weight * A / N for name, weight in weights.items()}
+    return {"J": J, "entropy": entropy} | rows
