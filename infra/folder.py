@@ -41,7 +41,7 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
     identity: the part of config.json, which the caller writes, that must stay the same. written:
     patterns of the files that will be written. flags: their dataclass; one that an older
     config.json lacks had its default. Raises UserError, and leaves the folder as it is, if it has
-    another identity, holds such files but no config.json, or is in use.
+    another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     others = [path.name for pattern in written for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
@@ -54,8 +54,11 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
             f"--output-dir {folder} holds another run or other files "
             f"({'; '.join(others[:3])}): choose another"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    lock(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock(folder)
+    except OSError as error:  # such as a read-only folder of models, where evaluate.py would write
+        raise UserError(f"--output-dir {folder} cannot be written ({error.strerror})") from error
 
 
 def lock(folder: Path) -> None:

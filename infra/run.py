@@ -194,7 +194,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints of a finished
     run are lost: it would begin again, and replace its model.
     """
-    if state.step == 0 and (folder / "model").exists():
+    if state.step == 0 and (folder / "model/config.json").exists():
         raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
     metrics = files.read_lines(folder / "metrics.jsonl")
     samples = files.read_lines(folder / "samples.jsonl")
@@ -259,10 +259,12 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
 
 
 def replace_model(folder: Path, new: Path) -> None:
-    """Move a model's files into `folder`. Other files there stay.
+    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
 
     config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
     """
+    if folder.is_symlink():
+        folder.unlink()
     folder.mkdir(exist_ok=True)
     (folder / "config.json").unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):

@@ -25,6 +25,8 @@ def test_claim_creates_a_folder_and_admits_its_owner_again(tmp_path):
     claim(folder, {"lr": 1.0, "K": 1}, WRITTEN)
     with pytest.raises(UserError, match=r"another run .*\(lr 1.0, not 2.0; K 1, not 2\)"):
         claim(folder, {"lr": 2.0, "K": 2}, WRITTEN)
+    with pytest.raises(UserError, match="run cannot be written .*Not a directory"):
+        claim(folder / "config.json" / "run", {}, WRITTEN)
 
 
 def test_an_identity_changes_with_all_that_results_depend_on(tmp_path):

@@ -194,6 +194,12 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), run.policy.lm)
     assert not (run.folder / "being-written").exists()
 
+    link = run.folder / "best"
+    link.symlink_to(target)
+    before = contents(target)
+    export(link, run.policy, run.tokenizer, run.cfg)
+    assert contents(target) == before and not link.is_symlink()
+
 
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
     turn = with_turns(toy.BASES["sharpen"], tmp_path / "base")
