@@ -7,6 +7,7 @@ import inspect
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -91,7 +92,9 @@ def name_of(mistakes: dict, found, case: tuple, tolerance: float, run: Callable)
     """A sentence with the first mistake whose result is the one found, or nothing."""
     for name, wrong in mistakes.items():
         try:
-            compare(found, run(wrong, *deepcopy(case)) if callable(wrong) else wrong, tolerance)
+            with warnings.catch_warnings(action="ignore"):
+                wrong = run(wrong, *deepcopy(case)) if callable(wrong) else wrong
+            compare(found, wrong, tolerance)
         except (ValueError, TypeError, RuntimeError):  # another result, or none
             continue
         return f" You get this {name}."
