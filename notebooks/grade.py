@@ -32,7 +32,7 @@ def checks() -> dict[str, tuple[str, str]]:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
         for code in codes:
-            if built := re.search(r"^build\((\w+)", code, re.MULTILINE):
+            if built := re.search(r"^ +build\((\w+)", code, re.MULTILINE):
                 found[built[1]] = codes[1].replace("use_mine()", ""), code
     return found
 
@@ -45,7 +45,7 @@ def grade(piece: str, source: str, imports: str, check: str) -> tuple[bool, str]
             for name, text in (("imports", imports), ("the answer", source), ("check", check)):
                 linecache.cache[name] = (len(text), None, text.splitlines(True), name)
                 exec(compile(text, name, "exec"), namespace)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             print(f"{type(error).__name__}: {error}")
         finally:
             vars(minimal).update(page)

@@ -24,7 +24,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import torch
 
-GRADED = re.compile(r"^(?:if |_ = )?(check|build)\((\w+)", re.MULTILINE)
+GRADED = re.compile(r"^ +(?:if )?(check|build)\((\w+)", re.MULTILINE)
 ANSWER = re.compile(r"^== (\d)\.(\d) (right|wrong)\n", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 
@@ -49,7 +49,6 @@ SHORTER = {
     "RATES = (2e-4, 4e-4, 8e-4)": "RATES = (8e-4,)",
     "range(100, 101), range(4)": "range(1), range(2)",
     "oracle=False, n=24": "oracle=False, n=3",
-    "n = len(seeds)\n": "n = 4\n",
     "assert learnt > 0.02": "assert learnt > -1",
     "run(steps=10, prompts=16": "run(steps=2, prompts=6",
     '"16 problems": (16,)': '"6 problems": (6,)',
@@ -96,7 +95,7 @@ def pieces_before(path: Path) -> str:
     parts = ['"""My loop."""']
     for earlier in sorted(path.parent.glob("*.ipynb")):
         for cell in code_cells(earlier) if earlier < path else []:
-            if built := re.search(r"^build\((\w+)", cell.source, re.MULTILINE):
+            if built := re.search(r"^ +build\((\w+)", cell.source, re.MULTILINE):
                 parts.append(f"{built[1]}\n{helpers.IMPORTS}{cell.solution}")
     return helpers.BAR.join(parts)
 

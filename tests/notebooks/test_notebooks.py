@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import symtable
 import sys
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -24,6 +25,18 @@ def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctl
     """Runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
+
+
+@for_each
+def test_check_has_no_name_that_could_replace_a_students_helper(path):
+    """A check runs after the student's cell, with the same global names."""
+    checks = [cell for cell in course.code_cells(path) if cell.exercise]
+    assert checks
+    for cell in checks:
+        table = symtable.symtable(cell.source, cell.name, "exec")
+        bound = [x.get_name() for x in table.get_symbols() if x.is_assigned() or x.is_imported()]
+        assert all(name.startswith("_") for name in bound), bound
+        assert "global " not in cell.source
 
 
 # ---- what a refused answer hears -----------------------------------------------------------------
@@ -152,19 +165,38 @@ def all_pieces(folder):
     return course.pieces_before(folder / "9.ipynb")
 
 
+WRONG = {  # piece -> an edit of its solution, and what it hears
+    "group_advantages": ("(group_size - 1)", "group_size", "with the biased variance"),
+    "inverse_cdf": ("u[:, None] * F[:, -1:]", "u[:, None]", "without care for a u above"),
+    "clipped_surrogate": ("torch.min(r", "torch.max(r", "with the maximum"),
+    "centroids": ("alpha * A", "A", "if α is left out"),
+    "token_gradient_proxy": ("-torch.expm1(logprob)", "logprob.exp()", "with p in place of 1 - p"),
+    "margins": ("2 * v @", "v @", "without the factor 2"),
+    "token_weights": ("clamp(min=1e-6)", "clamp(min=0)", "without ε in γ"),
+    "train_step": ("(-(rho[some]", "((rho[some]", "with the sign turned round"),
+}
+
+
 def test_handed_in_pieces_get_points_and_a_wrong_one_hears_its_mistake(tmp_path):
     solved = forked.call(all_pieces, ROOT / "notebooks")
-    assert solved.count("(-(rho[some] * s).mean())") == 1
     (tmp_path / "anna.py").write_text(solved)
-    (tmp_path / "ben.py").write_text(solved.replace("(-(rho[some]", "((rho[some]"))
+    (tmp_path / "ben.py").write_text(
+        solved.replace("def margins", "raise SystemExit\n\ndef margins")
+    )
     (tmp_path / "cleo.py").write_text(solved.split("# ---- margins")[0])
+    for old, new, _ in WRONG.values():
+        assert solved.count(old) == 1
+        solved = solved.replace(old, new)
+    (tmp_path / "dora.py").write_text(solved)
     command = [sys.executable, ROOT / "notebooks" / "grade.py", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    anna, ben, cleo = re.findall(r"\.py: (\d+) of (\d+) points", done.stdout)
-    assert anna[0] == anna[1] and int(ben[0]) == int(anna[0]) - 3 and int(cleo[0]) < int(ben[0])
-    assert "train_step: not right" in done.stdout and "the sign turned round" in done.stdout
-    assert "margins: not handed in" in done.stdout
+    anna, ben, cleo, dora = re.findall(r"\.py: (\d+) of (\d+) points", done.stdout)
+    assert anna[0] == anna[1] and int(ben[0]) == int(anna[0]) - 1 and int(cleo[0]) < int(ben[0])
+    assert "margins: SystemExit" in done.stdout and "margins: not handed in" in done.stdout
+    assert dora[0] == "0"
+    for piece, (_, _, heard) in WRONG.items():
+        assert re.search(f"{piece}: not right.*You get this {re.escape(heard)}", done.stdout), piece
 
 
 # ---- the duel ------------------------------------------------------------------------------------
