@@ -17,6 +17,7 @@ Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of 
 """
 
 import math
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -89,15 +90,19 @@ def summary(grades: np.ndarray) -> dict:
     """A benchmark's averages from its grades [P, n], for averages.json.
 
     avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
-    stderr: the standard error of avg@n over problems; NaN for a single problem.
+    stderr: the standard error of avg@n over problems; None for a single problem.
     repetitions: the accuracy in each repetition (App. K). by_problem: on each problem.
     """
     by_problem = grades.mean(axis=1)  # [P]
+    standard_error = None
+    if len(grades) > 1:
+        standard_error = float(by_problem.std(ddof=1) / math.sqrt(len(grades)))
+
     return {
         "problems": len(grades),
         "avg": float(by_problem.mean()),
         "pass": float(grades.max(axis=1).mean()),
-        "stderr": float(by_problem.std(ddof=1) / math.sqrt(len(grades))),
+        "stderr": standard_error,
         "repetitions": grades.mean(axis=0).tolist(),  # [n]
         "by_problem": by_problem.tolist(),
     }
@@ -245,12 +250,15 @@ def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
     return np.average(repetitions, axis=0, weights=sizes).round(12).tolist()
 
 
-def compare(first: str, second: str) -> None:
+def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats the model in the second.
 
     Uses the benchmarks that both have. Raises UserError for none, or if their problems differ.
     """
-    a, b = (files.read_json(Path(folder) / "averages.json") for folder in (first, second))
+    if len(folders) != 2:
+        raise UserError("compare takes two output folders: python evaluate.py compare A B")
+    first, second = folders
+    a, b = (files.read_json(Path(folder) / "averages.json") for folder in folders)
     names = [name for name in a["benchmarks"] if name in b["benchmarks"]]
     if not names:
         raise UserError(f"{first} and {second} have no benchmark in common")
@@ -306,9 +314,14 @@ def parse_config(argv: list[str]) -> Settings:
 
 
 def ask_as_trained(cfg: Settings, given: dict, trained: dict) -> None:
-    """Give cfg its model's prompts and --stop in training, but for the flags that are given."""
-    for name in trained.keys() - given.keys():
-        setattr(cfg, name, trained[name])
+    """Give cfg its model's prompts and --stop in training, unless a flag names others."""
+    if not given.keys() & trained.keys():
+        for name, value in trained.items():
+            setattr(cfg, name, value)
+        return
+    asked = {name: getattr(cfg, name) for name in trained}
+    if asked != trained and int(os.environ.get("RANK", 0)) == 0:
+        print(f"{cfg.model} was trained with other prompts: {trained}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:

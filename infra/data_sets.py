@@ -7,10 +7,12 @@ import csv
 import io
 import json
 import random
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import DatasetDict, load_dataset
+import pyarrow as pa
+from datasets import DatasetDict, Features, load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 
@@ -57,13 +59,18 @@ SOURCES = {
 }
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
+OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
+# A column of one option each: a word, which may be missing, and its label
+OPTION = re.compile(r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)")
+NUMBER = re.compile(r"-?[\d.]+|None|")  # or a gap
+MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 
 def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
     """(records, the names of all columns) of the local file `name`, else of `source`.
 
     A record may lack columns that are not needed. Raises UserError, which names `flag`, if the
-    records cannot be read, or there are none.
+    records cannot be read, there are none, or some have images.
     """
     local = Path(name).suffix in FILES
     try:
@@ -83,6 +90,13 @@ def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[s
     if not table or not all(isinstance(record, dict) for record in table):
         raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
     columns = columns or list(dict.fromkeys(column for record in table for column in record))
+    for column in filter(MEDIA.fullmatch, columns):
+        count = sum(bool(record.get(column)) for record in table)
+        if count:
+            raise UserError(
+                f"{flag} {name}: the model would not see column {column}, which {count} of "
+                f"{len(table)} records have: drop these records"
+            )
     return table, columns
 
 
@@ -92,7 +106,26 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
     present = [column for column in columns if column in names]
     if source.whole or source.problem_column not in present or len(present) == 1:
         return names
-    return present
+    checked = {x for x in names if x in OPTIONS or OPTION.fullmatch(x) or MEDIA.fullmatch(x)}
+    return present + [column for column in names if column in checked - {*present}]
+
+
+def option_columns(names: list[str], records: list[dict]) -> list[str]:
+    """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
+
+    Numbers in columns a, b may belong to a problem.
+    """
+    lists = [name for name in names if name in OPTIONS]
+    found = {}  # word before the label -> columns
+    for name in names:
+        match = OPTION.fullmatch(name)
+        if match:
+            found.setdefault(match[1].lower(), []).append(name)
+    for columns in found.values():
+        cells = [str(record.get(column)) for record in records for column in columns]
+        if len(columns) > 1 and not all(NUMBER.fullmatch(cell) for cell in cells):
+            return lists + columns
+    return lists
 
 
 def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
@@ -118,7 +151,12 @@ def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str
     if source.sample and source.sample < len(table):
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
     needed = table.select_columns(needed_columns(table.column_names, source))
-    return needed.to_list(), table.column_names
+    records = records_of(needed.with_format("arrow")[:])
+    # A column of texts and numbers, say, holds JSON.
+    mixed = Features({x: kind for x, kind in needed.features.items() if "Json(" in str(kind)})
+    if mixed:
+        records = [x | mixed.decode_example({key: x[key] for key in mixed}) for x in records]
+    return records, table.column_names
 
 
 def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
@@ -138,19 +176,31 @@ def read_file(path: Path, source: Source) -> tuple[list[dict], list[str]]:
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
         names = file.schema_arrow.names
-        return file.read(needed_columns(names, source)).to_pylist(), names
+        return records_of(file.read(needed_columns(names, source))), names
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
         return read_csv(text), []
-    if not text.lstrip().startswith("["):  # JSON lines
-        lines = [line for line in text.split("\n") if line.strip()]
-        text = "[" + ",\n".join(lines) + "]"  # an error then names the line
-    return json.loads(text), []
+    if path.suffix == ".json" and text.lstrip().startswith("["):
+        return json.loads(text), []
+    return read_lines(text), []
+
+
+def records_of(table: pa.Table) -> list[dict]:
+    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
+    for i, name in enumerate(table.column_names):
+        if table[i].type == pa.float32():
+            shortest = table[i].cast(pa.string()).cast(pa.float64())
+            table = table.set_column(i, name, shortest)
+    return table.to_pylist()
 
 
 def read_csv(text: str) -> list[dict]:
     """The row on each line below the header; every cell is a text. Raises ValueError, csv.Error."""
-    records = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    records = list(reader)
+    names = reader.fieldnames or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name: {', '.join(names)}")
     for number, record in enumerate(records, start=1):
         if None in record:
             raise ValueError(f"record {number} has more cells than the header")
@@ -164,6 +214,22 @@ def cell_text(cell, column: str) -> str:
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):
         kind = type(cell).__name__
         raise ValueError(f"column {column}, holds a {kind}: write a string or a number")
+    if isinstance(cell, float) and abs(cell) >= 2**53:
+        raise ValueError(f"column {column}, holds {cell}, which has lost digits: write a string")
     if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
-    return str(cell).strip()
+    text = str(cell).strip()
+    text.encode()  # half of a pair of surrogates, which no tokenizer takes, raises a ValueError
+    return text
+
+
+def read_lines(text: str) -> list:
+    """The value on each line of JSON lines. Raises ValueError."""
+    records = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error.msg}") from error
+    return records

@@ -45,7 +45,9 @@ def write_averages(averages: dict, folder: Path) -> None:
     digits = ".4f" if own else ".2%"
     print(f"| benchmark | problems | {' | '.join(heads)} | standard error |\n|---|---|---|---|---|")
     for name, result in averages["benchmarks"].items():
-        cells = [f"{result[key]:{digits}}" for key in ("avg", "pass", "stderr")]
-        print(f"| {name} | {result['problems']} | {' | '.join(cells)} |")
+        cells = [name, str(result["problems"])]
+        for key in ("avg", "pass", "stderr"):
+            cells.append("-" if result[key] is None else f"{result[key]:{digits}}")
+        print("| " + " | ".join(cells) + " |")
     average = f"{averages['average']:{digits}} ({folder / 'averages.json'})"
     print(f"question-weighted average: {average}")

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from safetensors import SafetensorError
+from torch.distributed.checkpoint.api import CheckpointException
+
 from infra.errors import Stop, UserError, first_line
 
 SMALL_FILES = (".json", ".jinja", ".model", ".txt")  # config, tokenizer and chat template
@@ -98,9 +101,13 @@ def writing(path: Path) -> Iterator[None]:
     """Turn a failure to write `path`, such as a full disk, into one line. Raises Stop."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
+        if isinstance(error, CheckpointException):
+            error, _ = next(iter(error.failures.values()))  # the first rank's
+        if isinstance(error.__context__, OSError):  # behind torch's own
+            error = error.__context__
         remedy = "make room or allow writing there, then rerun the command"
-        raise Stop(f"{path} could not be written ({error}): {remedy}", 1) from error
+        raise Stop(f"{path} could not be written ({first_line(error)}): {remedy}", 1) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,13 @@ from functools import partial
 from answers.comparison import stands_for_none
 from answers.extraction import boxed_answer, boxes
 from infra.choices import gpqa_problem, mmlu_problem, shown_letter
-from infra.data_sets import SOURCES, Source, cell_text, read_table
+from infra.data_sets import (
+    SOURCES,
+    Source,
+    cell_text,
+    option_columns,
+    read_table,
+)
 from infra.errors import UserError, first_line, one_line
 from infra.grading import own_reward, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
@@ -39,11 +45,11 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    Records without a text or an answer are dropped, as are golds that stand for none and repeated
-    problems, of which the first counts; the first rank prints how many, and which columns are not
-    used. whole: for a reward of one's own, which reads the record; then no answer is needed. Raises
-    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
-    that does not end with the user's message, or no remaining problem.
+    Records without a text or an answer are dropped, as are repeated problems, of which the first
+    counts; the first rank prints how many, whether repeats have other answers, and which columns
+    are not used. whole: for a reward of one's own, which reads the record; then no answer is
+    needed. Raises UserError, which names `flag`, for an unreadable set, a missing column, an
+    invalid cell, a chat that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
@@ -55,6 +61,8 @@ def load_problems(
     read, used = reader_of(columns, source, where)
 
     problems = {}  # by text; of several with the same text, the first that has an answer
+    disputed = []  # texts of repeats with another answer
+    placeholders = []  # golds that stand for none
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
@@ -63,25 +71,56 @@ def load_problems(
         if whole:
             problem["record"] = record
         elif stands_for_none(problem.get("answer", "")):
+            placeholders.append(problem["answer"])
             continue
         if problem["problem"] and (whole or all(problem.values())):
-            problems.setdefault(problem["problem"], problem)
+            first = problems.setdefault(problem["problem"], problem)
+            if first | {"record": None} != problem | {"record": None}:
+                disputed.append(problem["problem"])
 
     if is_first_rank():
-        unused = [column for column in columns if column not in used]
-        report_unused(name, used, unused, len(records), len(problems))
+        counts = len(records), len(problems)
+        report_unused(name, columns, used, counts, placeholders, disputed)
     if not problems:
         raise UserError(f"{where} holds no problem with an answer: see --answer-column")
+    hidden = [] if whole else option_columns([x for x in columns if x not in used], records)
+    if hidden and not all(problem.get("choice") for problem in problems.values()):
+        raise UserError(
+            f"{where}: the model would not see the options in {', '.join(hidden)}: write them into "
+            "the problems, as (A) ... and (B) ..., and drop the columns"
+        )
     return list(problems.values())
 
 
-def report_unused(name: str, used: list, unused: list, records: int, kept: int) -> None:
-    """Print which columns the model does not see, and how many records are no problems."""
+def report_unused(
+    name: str,
+    columns: list,
+    used: list,
+    counts: tuple[int, int],
+    placeholders: list,
+    disputed: list,
+) -> None:
+    """Print which columns and records of a set are not used, and why.
+
+    counts: (records, problems that are kept). placeholders: golds that stand for none. disputed:
+    texts of problems that are repeated with another answer.
+    """
+    records, kept = counts
+    unused = [column for column in columns if column not in used]
     if unused and name not in SOURCES:
         print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
-    if kept < records:
-        why = "repeated, or without a text or an answer that can be earned"
-        print(f"{name}: {records - kept} of {records} records dropped: {why}")
+    if placeholders:
+        print(
+            f"{name}: {len(placeholders)} of {records} gold answers can never be earned: "
+            f"they stand for none, as {placeholders[0]!r}; they are dropped"
+        )
+    dropped = records - kept - len(placeholders)
+    if dropped:
+        why = "repeated, or without a text or an answer"
+        print(f"{name}: {dropped} of {records} records dropped: {why}")
+    if disputed:
+        other = "repeat a problem with another answer, which is not used; the first"
+        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
@@ -198,7 +237,10 @@ def verl_problem(record: dict, index: int) -> dict:
     if record.get("ability") == "code":
         return eurus_problem(record, index)
     source = Source("", "prompt", "reward_model.ground_truth")
-    gold = (record.get("reward_model") or {}).get("ground_truth")
+    truth = record.get("reward_model") or {}
+    if not isinstance(truth, dict):
+        raise ValueError("column reward_model, is not an object: pass the original file")
+    gold = truth.get("ground_truth")
     return read_record(source, record | {source.answer_column: gold}, index)
 
 
@@ -246,6 +288,8 @@ def encode_prompts(
             raise UserError(f"--template-args: the chat template does not read {option}")
     if template and "{problem}" not in template:
         raise UserError(f"--prompt-template {template!r} has no {{problem}}")
+    if template and any("chat" in problem for problem in problems):
+        raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
     prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
@@ -296,7 +340,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if the model lacks positions for a prompt and its response."""
+    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -309,3 +353,7 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
             f"{limit} tokens that this {config.model_type} supports: lower it, or with a scheme "
             "such as yarn raise max_position_embeddings in config.json"
         )
+    largest = max((token for prompt in prompts for token in prompt), default=0)
+    size = config.vocab_size
+    if largest >= size:
+        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")

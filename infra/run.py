@@ -158,7 +158,7 @@ class Run:
         """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. One that a user put there is never deleted.
+        when the run may be diverging. One that a user put there is never deleted. Raises Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
@@ -167,8 +167,8 @@ class Run:
         self.state.saved = [*self.state.saved[-2:], final.name]
         self.state.memory = self.method.memory
         written = content(self.policy, self.optimizer, self.state)
-        # Flushed to the disk; returns when all ranks have written.
-        dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
+        with files.writing(final):  # flushed to the disk; returns when all ranks have written
+            dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
 
 
@@ -249,8 +249,9 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
         if not is_first_rank():
             return
         lm.generation_config.eos_token_id = end_tokens(lm, tokenizer)
-        lm.save_pretrained(new)
-        tokenizer.save_pretrained(new)
+        with files.writing(folder):
+            lm.save_pretrained(new)
+            tokenizer.save_pretrained(new)
         config = files.read_json(new / "config.json")
         files.write_json(new / "config.json", with_old_names(config))
         files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})

@@ -50,11 +50,10 @@ def test_the_runs_prompt_and_stop_are_the_default(trained, tmp_path, capsys):
     assert f"a prompt: {asked!r}; a response ends with '<end>'" in capsys.readouterr().out
 
 
-def test_a_flag_replaces_the_runs(trained, tmp_path):
-    found = evaluated(trained, tmp_path, "--prompt-template", "", "--system", "Be brief.")
-    assert found["first_prompt"].startswith("<system>Be brief.<user>1+1?")
-    assert found["first_prompt"].endswith("<assistant>")
-    assert found["stop"] == "zz"
+def test_other_prompts_are_named(trained, tmp_path, capsys):
+    shown = evaluated(trained, tmp_path / "other", "--system", "Be brief.")["first_prompt"]
+    assert shown.startswith("<system>Be brief.<user>1+1?") and shown.endswith("<assistant>")
+    assert "was trained with other prompts: {'prompt_template': " in capsys.readouterr().out
 
 
 def test_temperature_0_takes_one_sample(trained, tmp_path):

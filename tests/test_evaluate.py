@@ -49,6 +49,7 @@ def test_summary_by_hand():
     assert s["by_problem"] == [0.5, 0, 0.75]
     # deviations from 5/12, in twelfths: 1, -5, 4
     assert s["stderr"] == pytest.approx((42 / 144 / 2 / 3) ** 0.5)
+    assert summary(np.array([[1.0, 0]]))["stderr"] is None
 
 
 def slow_u(a, b):
@@ -261,6 +262,7 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
 @pytest.mark.parametrize(
     "argv, message",
     [
+        ("compare a", "two output folders"),
         ("compare /no/a /no/b", "/no/a/averages.json cannot be read"),
         ("--model m --benchmarks sum.jsonl", "1 of 1 gold answers can never be matched"),
     ],

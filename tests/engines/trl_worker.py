@@ -106,7 +106,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
         advantages=advantages,
         old_logprob=old[0],
         entropy=old[1],
-        seed=trainer.args.seed + trainer.state.global_step,
+        seed=(0, trainer.args.seed + trainer.state.global_step),
     )
     expected = trainer.method.checked_weights(tokens, old[2], cfg) * tokens.advantage  # [N]
     first = rank_and_world()[0] * len(mine)

@@ -1,5 +1,9 @@
 """infra/choices.py: the options of a problem, and its letter."""
 
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from infra.choices import shown_letter
@@ -31,16 +35,42 @@ def loaded(tmp_path):
     return of
 
 
-@pytest.mark.parametrize("given", [record(["u", "v"]), mmlu(["u", "v"], 1), mmlu(["u", "v"], "B")])
-def test_options_are_shown_with_letters(given, loaded):
+@pytest.mark.parametrize(
+    "given",
+    [
+        record(["u", "v"]),
+        record({"A": "u", "B": "v"}),
+        record({"1": "u", "2": "v"}, "2"),
+        record({"label": ["1", "2"], "text": ["u", "v"]}, "2"),
+        record(json.dumps(["u", "v"])),
+        record(json.dumps({"A": "u", "B": "v"})),
+        record({"A": "u", "B": "v", "C": None}),
+        mmlu(["u", "v"], 1),
+        mmlu(["u", "v"], 1.0),
+        mmlu(["u", "v"], "B"),
+        mmlu({"label": ["A", "B"], "text": ["u", "v"]}, "B"),
+        mmlu(json.dumps(["u", "v"]), "1"),
+    ],
+)
+def test_options_in_every_form_give_one_problem(given, loaded):
     assert loaded([given]) == [{"problem": SHOWN, "answer": "B", "choice": True}]
+
+
+def test_a_dictionary_of_parquet_has_the_labels_of_all_records(tmp_path):
+    records = [record({"A": "u", "B": "v"}), record({"A": "1", "B": "2", "C": "3"}, "C")]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    first, second = load_problems(str(tmp_path / "a.parquet"))
+    assert first["problem"] == SHOWN
+    assert second["answer"] == "C" and "(C) 3" in second["problem"]
 
 
 @pytest.mark.parametrize(
     "gap",
     [
         record(["u", None]),
+        record({"A": "u", "B": None}),
         record(None),
+        record(""),
         record(["u", "v"], None),
         record(["u", "v"], question=None),
         {"question": "q", "answer": "A"},
@@ -55,17 +85,31 @@ def test_a_record_with_a_gap_is_dropped(gap, loaded):
 @pytest.mark.parametrize(
     "given, said",
     [
-        (record([*"uvwxyzuvwxy"]), "zip() argument 2 is longer"),  # no letter K
+        (record("u,v"), "its options are one text: write a list, in a CSV as JSON"),
+        (record("3"), "its options are of type int: write a list"),
+        (record(["u"]), "it has 1 options, not 2 to 10"),
+        (record([*"uvwxyzuvwxy"]), "it has 11 options, not 2 to 10"),
+        (record(["u", "v", None]), "option 3 is empty"),
         (record([{"key": "A"}, {"key": "B"}]), "column options, holds a dict"),
         (record(["u", "v"], "v"), "column answer, v is no letter of its 2 options"),
-        (record(["u", "v"], "AB"), "column answer, AB is no letter"),
-        (mmlu(["u", "v"], 2), "column answer, C is no letter"),
+        (record(["u", "v"], "1"), "column answer, 1 is no letter"),  # an index is MMLU's alone
+        (mmlu(["u", "v"], 2), "column answer, 2 is no letter"),
+        (mmlu(["u", "v"], True), "column answer, holds a bool"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_record(given, said, loaded):
     with pytest.raises(UserError) as refused:
         loaded([record(["u", "v"]) if "options" in given else mmlu(["u", "v"], 0), given])
     assert f"record 2, {said}" in str(refused.value)
+
+
+def test_gpqa_drops_a_record_without_its_right_answer(loaded):
+    right = {"Question": "q", "Correct Answer": "r"}
+    right |= {f"Incorrect Answer {number}": f"w{number}" for number in (1, 2, 3)}
+    (problem,) = loaded([right, right | {"Correct Answer": None, "Question": "other"}])
+    assert f"({problem['answer']}) r" in problem["problem"]
+    with pytest.raises(UserError, match=r"record 2, option \d is empty"):
+        loaded([right, right | {"Incorrect Answer 2": None}])
 
 
 FORMS = ["(A) u\n(B) v", "A) u\nB) v", "A. u\n B. v", "A: u, B: v", "**A.** u **B.** v"]
@@ -93,3 +137,56 @@ def test_a_letter_of_shown_options_is_graded_as_a_letter(gold, options, loaded):
 )
 def test_other_golds_are_values(gold, text):
     assert shown_letter(gold, text) == ""
+
+
+# ---- options in columns of their own -------------------------------------------------------------
+
+WORDS = ["u", "v", "w", "x"]
+
+
+def in_columns(names, golds, words=WORDS):
+    """A record for each gold, with a word in each of these columns."""
+    return [
+        {"question": f"q{i}", **dict(zip(names, words, strict=True)), "answer": gold}
+        for i, gold in enumerate(golds)
+    ]
+
+
+@pytest.mark.parametrize(
+    "names, golds",
+    [
+        ("ABCD", "BCA"),
+        ("abcd", "bca"),
+        ("ABCD", [3, 4, 1]),  # KMMLU
+        (["option_a", "option_b", "option_c", "option_d"], "CDA"),
+        (["Option A", "Option B", "Option C", "Option D"], "wxu"),
+        (["opa", "opb", "opc", "opd"], [2, 0, 3]),  # MedMCQA
+        (["option1", "option2", "option3", "option4"], ["2", "3", "1"]),  # WinoGrande
+        (["ending0", "ending1", "ending2", "ending3"], ["2", "3", "1"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_options_in_columns_that_the_model_would_not_see_are_refused(
+    names, golds, suffix, tmp_path
+):
+    records = in_columns(names, golds)
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "jsonl":
+        write_lines(path, records)
+    else:
+        pq.write_table(pa.Table.from_pylist(records), path)
+    with pytest.raises(UserError, match=f"not see the options in {', '.join(names)}: write them"):
+        load_problems(str(path), "question", "answer")
+
+
+def test_options_that_the_problems_show_may_stand_in_columns_too(loaded):
+    records = in_columns("ABCD", "BA")
+    shown = [each | {"question": f"{each['question']} (A) u (B) v"} for each in records]
+    assert [each["answer"] for each in loaded(shown)] == ["B", "A"]
+
+
+@pytest.mark.parametrize("a, b, gold", [(4, 2, 2), ("4", "2", "2"), (3, 4, 7)])
+def test_numbers_of_the_problem_are_no_options(a, b, gold, loaded, capsys):
+    (problem,) = loaded([{"problem": "?", "a": a, "b": b, "answer": gold}])
+    assert problem == {"problem": "?", "answer": str(gold)}
+    assert "the model does not see a, b\n" in capsys.readouterr().out

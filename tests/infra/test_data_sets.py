@@ -59,11 +59,15 @@ def test_a_parquet_file_is_read_again_though_its_time_is_the_same(tmp_path):
 REFUSED = {
     "missing.jsonl": (None, "No such file"),
     "empty.jsonl": (b"", "{path} is empty"),
-    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(Invalid control character at: line 3"),
+    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(line 3 is not JSON: Unterminated"),
     "list.jsonl": (GOOD + b"\n[1]\n", "a record is not like {{"),
     "list.json": (b"[" + GOOD + b", 1]", "a record is not like {{"),
     "bad.json": (b"[" + GOOD, "(Expecting ',' delimiter: line 2"),
     "more.csv": (b"problem,answer\n1,2\n1,2,3\n", "(record 2 has more cells than the header"),
+    "twice.csv": (
+        b"problem,answer,answer\n1,2,3\n",
+        "(two columns have one name: problem, answer, answer",
+    ),
 }
 
 
@@ -103,7 +107,7 @@ def hub(monkeypatch):
 )
 def test_only_the_needed_columns_become_python_objects(name, columns, set_name, options, hub):
     load = hub([{columns[0]: "1+1?", columns[1]: 2, "solution": "long"}])
-    with mock.patch.object(Dataset, "to_list", autospec=True, side_effect=Dataset.to_list) as read:
+    with mock.patch.object(data_sets, "records_of", side_effect=data_sets.records_of) as read:
         assert load_problems(name) == [PROBLEM]
     load.assert_called_once_with(set_name, **{"split": "train"} | options)
     assert read.call_args.args[0].column_names == list(columns)
@@ -196,6 +200,16 @@ def test_columns_that_the_model_does_not_see_are_named(ending, column, tmp_path,
     assert capsys.readouterr().out == said
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["image", "images", "image_1", "decoded_image", "videos"])
+def test_images_are_refused(ending, column, tmp_path):
+    seen = PROBLEM | {column: ["a.png"]}
+    path = write(tmp_path / f"a.{ending}", PROBLEM | {column: []}, seen)
+    with pytest.raises(UserError, match=f"would not see column {column}, which 1 of 2 records"):
+        load_problems(path)
+    assert load_problems(write(tmp_path / f"b.{ending}", PROBLEM | {column: None})) == [PROBLEM]
+
+
 def test_an_image_in_a_text_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", PROBLEM, PROBLEM | {"problem": "<image>\nFind x."})
     with pytest.raises(UserError, match="record 2, has an <image>, which the model would not see"):
@@ -209,14 +223,18 @@ def test_golds_that_stand_for_none_are_counted_and_dropped(tmp_path, capsys):
     records = [{"problem": f"p{i}", "answer": gold} for i, gold in enumerate([*NONE, "no", "2"])]
     path = write(tmp_path / "a.jsonl", *records)
     assert [each["answer"] for each in load_problems(path)] == ["no", "2"]
-    assert f"{path}: 7 of 9 records dropped" in capsys.readouterr().out
+    assert f"{path}: 7 of 9 gold answers can never be earned" in capsys.readouterr().out
 
 
-def test_a_folder_keeps_the_digits_of_an_answer(tmp_path):
-    gap = [{"problem": "a", "answer": 2**53 + 1}, {"problem": "b", "answer": None}]
+def test_a_folder_keeps_the_digits_of_an_answer_or_refuses_it(tmp_path):
+    big = 2**53 + 1
+    gap = [{"problem": "a", "answer": big}, {"problem": "b", "answer": None}]
     write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": "word"})
     answers = [each["answer"] for each in load_problems(str(tmp_path))]
     assert answers == ["9007199254740993", "word"]
+    write(tmp_path / "train.jsonl", *gap, {"problem": "c", "answer": 0.5})  # makes all floats
+    with pytest.raises(UserError, match="record 1, column answer, holds 9.*, which has lost digit"):
+        load_problems(str(tmp_path))
 
 
 @pytest.mark.parametrize(

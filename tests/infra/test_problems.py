@@ -49,8 +49,9 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    why = "repeated, or without a text or an answer that can be earned"
-    assert capsys.readouterr().out == f"{path}: 7 of 9 records dropped: {why}\n"
+    dropped, disputed = capsys.readouterr().out.splitlines()
+    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
+    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         (verl([{"from": "human", "value": "1"}], "MATH", "2"), ", record 1, column prompt, holds"),
+        (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
+        ({"problem": "\ud83d", "answer": 2}, ", record 1, 'utf-8' codec can't encode"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
 )
@@ -72,6 +75,13 @@ def test_load_problems_names_the_record_and_the_column(record, message, tmp_path
     with pytest.raises(UserError) as refused:
         load_problems(path, flag="--benchmarks")
     assert str(refused.value).startswith(f"--benchmarks {path}{message}")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_options_that_the_model_would_not_see_are_refused(suffix, tmp_path):
+    path = write(tmp_path / f"a.{suffix}", [{"question": "q", "choices": ["u", "v"], "answer": 1}])
+    with pytest.raises(UserError, match="would not see the options in choices"):
+        load_problems(path, "question", "answer")
 
 
 RATIONALE = "48/2 = <<48/2=24>>24 clips in May.\n48+24 = <<48+24=72>>72 clips in both.\n#### 72"
@@ -120,8 +130,9 @@ def test_verl_records_hold_answers_or_programs(tmp_path):
     assert second["tests"] == [{"input": "1", "output": "2"}]
 
 
-def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(tmp_path):
-    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_parquet_numbers_are_exact_integers_or_the_floats_that_were_written(kind, tmp_path):
+    golds = pa.array([2.0, 0.1, None, math.nan, 15300.75, -3.0], kind)
     pq.write_table(pa.table({"problem": list("abcdef"), "answer": golds}), tmp_path / "a.parquet")
     answers = [each["answer"] for each in load_problems(str(tmp_path / "a.parquet"))]
     assert answers == ["2", "0.1", "15300.75", "-3"]
@@ -171,7 +182,6 @@ TEXTS = [  # chat template, --prompt-template, what a problem has beside 1+2=?, 
     (CONTENTS, "", {"tests": [7]}, f"81+2=?\n{CODE_INSTRUCTION}7"),
     (CONTENTS, "", {"chat": CHAT}, "182+3=?7"),
     (CONTENTS, TYPED, {}, FILLED),
-    (CONTENTS, TYPED, {"chat": CHAT}, FILLED),
 ]
 
 
@@ -191,8 +201,10 @@ def test_a_tokenizer_without_words_for_the_instruction_gets_the_problem_alone():
 
 
 def test_a_prompt_template_that_does_not_fit_is_refused():
-    with pytest.raises(UserError, match="--prompt-template '7' has no {problem}"):
-        encode_prompts(CHAINS, tokenizer_with(None), 200, "7")
+    problems, tokenizer = [*CHAINS, {"problem": "1", "chat": CHAT}], tokenizer_with(None)
+    for template, said in (("7", "'7' has no {problem}"), (TYPED, "does nothing with problems th")):
+        with pytest.raises(UserError, match=f"--prompt-template {said}"):
+            encode_prompts(problems, tokenizer, 200, template)
 
 
 @pytest.mark.parametrize("around", ["$A", "<s> $A", "$A <end>", "<s> $A <end>"])
@@ -240,11 +252,13 @@ def test_evaluation_problems_that_are_trained_on_are_counted(tmp_path, capsys):
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
-    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40)
+    config = SimpleNamespace(model_type="qwen3", max_position_embeddings=40, vocab_size=7)
     prompts = [[0] * 3, [0] * 8]
     refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
         refuse_length(config, prompts, 33)
+    with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
+        refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
     config.rope_parameters["rope_type"] = "longrope"

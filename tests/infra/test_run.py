@@ -132,12 +132,14 @@ def run(tmp_path):
 def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     kept = run.folder / "checkpoint-000001"  # brought back by hand
     kept.mkdir()
+    (kept / "mine").touch()
     next_step(run)  # before, there are no moments
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
     found = sorted(path.name for path in run.folder.glob("checkpoint-*"))
     assert found == ["checkpoint-000001", "checkpoint-000004", "checkpoint-000006"]
+    assert (kept / "mine").exists()
 
 
 def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
@@ -164,12 +166,13 @@ def refusal_of(folder, capsys, *flags, steps=6):
     return refusal(train.main, command, capsys)
 
 
-def test_a_full_disk_ends_the_run_and_loses_nothing(two_steps, whole):
+def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
     """No file may exceed a megabyte; a checkpoint has 1.4."""
     before = contents(two_steps / "checkpoint-000002")
     full = forked.start(*AT_ONCE, str(two_steps), file_limit=2**20)
     forked.finished(full, code=1)
-    assert "[Errno 27] File too large" in full.stderr
+    assert full.stderr.count("\n") == 1
+    assert "checkpoint-000004 could not be written ([Errno 27] File too large): " in full.stderr
     assert contents(two_steps / "checkpoint-000002") == before
     assert [line["step"] for line in read_lines(two_steps / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
