@@ -59,7 +59,7 @@ def test_a_parquet_file_is_read_again_though_its_time_is_the_same(tmp_path):
 REFUSED = {
     "missing.jsonl": (None, "No such file"),
     "empty.jsonl": (b"", "{path} is empty"),
-    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(line 3 is not JSON: Unterminated"),
+    "bad.jsonl": (GOOD * 2 + b'{"problem": "1\n' + GOOD, "(Invalid control character at: line 3"),
     "list.jsonl": (GOOD + b"\n[1]\n", "a record is not like {{"),
     "list.json": (b"[" + GOOD + b", 1]", "a record is not like {{"),
     "bad.json": (b"[" + GOOD, "(Expecting ',' delimiter: line 2"),
