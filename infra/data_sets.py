@@ -219,6 +219,4 @@ def cell_text(cell, column: str) -> str:
         raise ValueError(f"column {column}, holds {cell}, which has lost digits: write a string")
     if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
-    text = str(cell).strip()
-    text.encode()  # half of a pair of surrogates, which no tokenizer takes, raises a ValueError
-    return text
+    return str(cell).strip()
