@@ -125,7 +125,6 @@ class Config:
 CLIP_FLAGS = ("clip_low", "clip_high")
 PROXY_FLAGS = ("K", "proxy", "proxy_topk")
 RANGE_FLAGS = ("lam_min", "lam_max")
-EVAL_FLAGS = ("eval_limit", "eval_samples", "eval_top_p", "eval_greedy")
 
 
 def parse_config(argv: list[str] | None = None) -> Config:
@@ -167,10 +166,8 @@ def check_flags(cfg: Config, given: dict) -> None:
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
         ("proxy", cfg.proxy != "topk", ("proxy_topk",)),
         ("model", cfg.model != "toy", ("toy_regime",)),
-        ("track", not cfg.track, ("project",)),
         ("prompt_template", cfg.prompt_template, ("system", "template_args")),
         ("data", known_data, ("problem_column", "answer_column")),
-        ("eval_data", not cfg.eval_data, EVAL_FLAGS),
     ]
     for name, disables, flags in without_effect:
         for other in flags:

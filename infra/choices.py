@@ -4,7 +4,6 @@ A problem is {"problem": text with its options, "answer": a letter, "choice": Tr
 answer is empty for a gap: the caller drops it. What cannot be read raises ValueError.
 """
 
-import json
 import random
 import re
 
@@ -31,45 +30,23 @@ def mmlu_problem(record: dict, index: int) -> dict:
 
 
 def multiple_choice(question, options, right, by_index: bool) -> dict:
-    """A question and its options; `right` is the right one's letter, label, or index from 0."""
+    """A question and a list of options; `right` is the letter of the right one, or its index."""
     question, right = cell_text(question, "question"), cell_text(right, "answer")
-    options = {} if options in (None, "") else by_label(options, right)
-    labels, texts = [*options], [*options.values()]
-    if by_index and right not in labels and right in map(str, range(len(labels))):
-        right = labels[int(right)]
-    if options and right and right not in labels:
-        raise ValueError(f"column answer, {right} is no letter of its {len(labels)} options")
-    if not (question and options.get(right)):
+    if not (question and options and right):
         return {"problem": "", "answer": ""}
+    if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
+        raise ValueError(f"its options are no list of 2 to {len(LETTERS)} texts")
+    letters = [*LETTERS[: len(options)]]
+    if by_index and right in map(str, range(len(options))):
+        right = letters[int(right)]
+    if right not in letters:
+        raise ValueError(f"column answer, {right} is no letter of its {len(options)} options")
+    texts = [cell_text(option, "options") for option in options]
     if not all(texts):
-        raise ValueError(f"option {texts.index('') + 1} is empty")
-    lines = [f"({x}) {text}" for x, text in zip(LETTERS, texts, strict=False)]
+        return {"problem": "", "answer": ""}
+    lines = [f"({x}) {text}" for x, text in zip(letters, texts, strict=True)]
     text = "\n".join([question, *lines, "Answer with the letter."])
-    return {"problem": text, "answer": LETTERS[labels.index(right)], "choice": True}
-
-
-def by_label(options, right: str) -> dict[str, str]:
-    """{label: text} of a list of texts, such a dictionary, ARC's {"label": [...], "text": [...]}.
-
-    In a CSV it is JSON. Another text is refused, since a comma may belong to an option. Parquet
-    gives every dictionary the labels of all, with None where a record has fewer options.
-    """
-    if isinstance(options, str):
-        try:
-            options = json.loads(options)
-        except ValueError:
-            raise ValueError("its options are one text: write a list, in a CSV as JSON") from None
-    if not isinstance(options, dict | list):
-        raise ValueError(f"its options are of type {type(options).__name__}: write a list")
-    if isinstance(options, dict) and options.keys() == {"label", "text"}:
-        options = dict(zip(options["label"], options["text"], strict=True))
-    elif isinstance(options, dict):
-        options = {x: text for x, text in options.items() if text is not None or x == right}
-    if not 2 <= len(options) <= len(LETTERS):
-        raise ValueError(f"it has {len(options)} options, not 2 to {len(LETTERS)}")
-    if isinstance(options, list):
-        options = dict(zip(LETTERS, options, strict=False))
-    return {label: cell_text(text, "options") for label, text in options.items()}
+    return {"problem": text, "answer": right, "choice": True}
 
 
 def shown_letter(gold: str, text: str) -> str:

@@ -45,11 +45,11 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    Records without a text or an answer are dropped, as are repeated problems, of which the first
-    counts; the first rank prints how many, whether repeats have other answers, and which columns
-    are not used. whole: for a reward of one's own, which reads the record; then no answer is
-    needed. Raises UserError, which names `flag`, for an unreadable set, a missing column, an
-    invalid cell, a chat that does not end with the user's message, or no remaining problem.
+    Records without a text or an answer are dropped, as are golds that stand for none and repeated
+    problems, of which the first counts; the first rank prints how many, and which columns are not
+    used. whole: for a reward of one's own, which reads the record; then no answer is needed. Raises
+    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
+    that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
@@ -61,8 +61,6 @@ def load_problems(
     read, used = reader_of(columns, source, where)
 
     problems = {}  # by text; of several with the same text, the first that has an answer
-    disputed = []  # texts of repeats with another answer
-    placeholders = []  # golds that stand for none
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
@@ -71,19 +69,16 @@ def load_problems(
         if whole:
             problem["record"] = record
         elif stands_for_none(problem.get("answer", "")):
-            placeholders.append(problem["answer"])
             continue
         if problem["problem"] and (whole or all(problem.values())):
-            first = problems.setdefault(problem["problem"], problem)
-            if first | {"record": None} != problem | {"record": None}:
-                disputed.append(problem["problem"])
+            problems.setdefault(problem["problem"], problem)
 
+    unused = [column for column in columns if column not in used]
     if is_first_rank():
-        counts = len(records), len(problems)
-        report_unused(name, columns, used, counts, placeholders, disputed)
+        report_unused(name, used, unused, len(records), len(problems))
     if not problems:
         raise UserError(f"{where} holds no problem with an answer: see --answer-column")
-    hidden = [] if whole else option_columns([x for x in columns if x not in used], records)
+    hidden = [] if whole else option_columns(unused, records)
     if hidden and not all(problem.get("choice") for problem in problems.values()):
         raise UserError(
             f"{where}: the model would not see the options in {', '.join(hidden)}: write them into "
@@ -92,35 +87,13 @@ def load_problems(
     return list(problems.values())
 
 
-def report_unused(
-    name: str,
-    columns: list,
-    used: list,
-    counts: tuple[int, int],
-    placeholders: list,
-    disputed: list,
-) -> None:
-    """Print which columns and records of a set are not used, and why.
-
-    counts: (records, problems that are kept). placeholders: golds that stand for none. disputed:
-    texts of problems that are repeated with another answer.
-    """
-    records, kept = counts
-    unused = [column for column in columns if column not in used]
+def report_unused(name: str, used: list, unused: list, records: int, kept: int) -> None:
+    """Print which columns the model does not see, and how many records are no problems."""
     if unused and name not in SOURCES:
         print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
-    if placeholders:
-        print(
-            f"{name}: {len(placeholders)} of {records} gold answers can never be earned: "
-            f"they stand for none, as {placeholders[0]!r}; they are dropped"
-        )
-    dropped = records - kept - len(placeholders)
-    if dropped:
-        why = "repeated, or without a text or an answer"
-        print(f"{name}: {dropped} of {records} records dropped: {why}")
-    if disputed:
-        other = "repeat a problem with another answer, which is not used; the first"
-        print(f"{name}: {len(disputed)} records {other}: {disputed[0][:80]!r}")
+    if kept < records:
+        why = "repeated, or without a text or an answer that can be earned"
+        print(f"{name}: {records - kept} of {records} records dropped: {why}")
 
 
 def load_sets(cfg) -> tuple[list[dict], list[dict]]:
@@ -237,10 +210,7 @@ def verl_problem(record: dict, index: int) -> dict:
     if record.get("ability") == "code":
         return eurus_problem(record, index)
     source = Source("", "prompt", "reward_model.ground_truth")
-    truth = record.get("reward_model") or {}
-    if not isinstance(truth, dict):
-        raise ValueError("column reward_model, is not an object: pass the original file")
-    gold = truth.get("ground_truth")
+    gold = (record.get("reward_model") or {}).get("ground_truth")
     return read_record(source, record | {source.answer_column: gold}, index)
 
 

@@ -49,9 +49,8 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    dropped, disputed = capsys.readouterr().out.splitlines()
-    assert dropped == f"{path}: 7 of 9 records dropped: repeated, or without a text or an answer"
-    assert disputed.startswith(f"{path}: 1 records repeat a problem with another answer")
+    why = "repeated, or without a text or an answer that can be earned"
+    assert capsys.readouterr().out == f"{path}: 7 of 9 records dropped: {why}\n"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +64,6 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         (verl([{"from": "human", "value": "1"}], "MATH", "2"), ", record 1, column prompt, holds"),
-        (verl(CHAT, "MATH", "2") | {"reward_model": "{}"}, ", record 1, column reward_model, is"),
-        ({"problem": "\ud83d", "answer": 2}, ", record 1, 'utf-8' codec can't encode"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
     ],
 )
