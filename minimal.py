@@ -1,6 +1,6 @@
 """DelTA in one file: trains the toy, or any Hugging Face model, on one device.
 
-    $ python minimal.py           # the toy, in two minutes on a CPU; --method dapo, --K 0, --seed 1
+    $ python minimal.py  # the toy, in two minutes on a CPU; also with --method dapo, or with --K 0
     $ python minimal.py --model Qwen/Qwen3-0.6B-Base --data problems.jsonl --save trained
 
 A line of data is {"problem": ..., "answer": ...}. The toy's problems are chains such as 7*6+1-4,
@@ -11,7 +11,8 @@ gives all tokens of a response the same credit. DelTA multiplies it by a weight 
 where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
 of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
 
-During one pass over the problems train.py makes the same steps, up to rounding.
+With the same settings train.py makes the same steps, up to rounding, until the problems come round
+a second time: then it shuffles them anew.
 
 Shapes, with the toy's sizes: B 128 responses, P 13 tokens of a prompt, T at most 64 of a response,
 L = P + T, N about 5,120 response tokens (packed: one row per token, no padding), n of them in a
@@ -34,7 +35,7 @@ from verify import reward
 WEIGHT_DECAY = 0.1  # released code
 MAX_GRAD_NORM = 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
-SEED_STRIDE = 1_000_003  # between the seeds of two runs' orders of problems, as in rollout.py
+SEED_STRIDE = 1_000_003  # train.py shuffles the problems with SEED_STRIDE * seed - epoch
 BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -52,7 +53,7 @@ class Settings(NamedTuple):
     prompts: int = 16  # problems per step (128)
     group_size: int = 8  # G, responses per problem (16)
     mini_batch: int = 4  # problems per update (32)
-    micro_batch: int = 16  # responses in one pass of the model, as many as fit in memory
+    micro_batch: int = 16  # responses in a pass; only `generate` runs a step's at once
     max_new_tokens: int = 64  # per response, with the end token (20,480)
     lr: float = 1e-4  # (1e-6)
     seed: int = 0  # of problems and of sampling
@@ -74,23 +75,23 @@ def main(argv: list[str] | None = None) -> list[dict]:
 
     if held_out:
         print_accuracy(lm, tokenizer, held_out, cfg)
-    metrics = []
+    lines = []
     for step in range(1, cfg.steps + 1):
         first = cfg.prompts * (step - 1)
         chosen = [order[i % len(order)] for i in range(first, first + cfg.prompts)]
         rollouts = sample(lm, tokenizer, problems, chosen, cfg, step)
-        line, advantage, weight = train_step(lm, optimizer, rollouts, cfg)
-        numbers = "  ".join(f"{name} {value:.3g}" for name, value in line.items())
+        metrics, A, rho = train_step(lm, optimizer, rollouts, cfg)
+        numbers = "  ".join(f"{name} {value:.3g}" for name, value in metrics.items())
         print(f"step {step:4d}/{cfg.steps}  {numbers}", flush=True)
         if step in (1, cfg.steps):
-            print_response(tokenizer, rollouts, advantage, weight)
-        metrics.append(line)
+            print_response(tokenizer, rollouts, A, rho)
+        lines.append(metrics)
     if held_out:
         print_accuracy(lm, tokenizer, held_out, cfg)
     if cfg.save:
         lm.save_pretrained(cfg.save)
         tokenizer.save_pretrained(cfg.save)
-    return metrics
+    return lines
 
 
 class Rollouts(NamedTuple):
@@ -122,7 +123,8 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         if not advantage[mini_batch].any():
             continue  # no gradient; AdamW's momentum and weight decay would still move θ
 
-        # J = (1/n) Σ ρ min(r A, clip(r) A) (Eq. 8), a sum: its gradient adds up part by part.
+        # J = (1/n) Σ ρ min(r A, clip(r) A) over the mini-batch's n tokens (Eq. 8; ρ = λ N / Z, with
+        # Z of the whole batch). It is a sum, so the gradients of its parts add up.
         n, away = length[mini_batch].sum(), 0.0  # tokens with A = 0 count in n
         for part in mini_batch.split(cfg.micro_batch):
             tokens = torch.isin(response_of_token, part)  # [N]
@@ -171,10 +173,10 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
     padding = (P - prompts.attention_mask.sum(dim=1)).tolist()  # [B]
-    rewards = []  # R_i: 1 if the answer is right, else 0 (App. I)
+    rewards = []  # R_i: 1 if the last \boxed{}, else what is stated, equals the answer (App. I)
     for i, problem in enumerate(repeated):
         text = tokenizer.decode(ids[i][is_token[i]], skip_special_tokens=True)
-        # A response that was cut off earns 1 only if it has stated its answer.
+        # Of a response that was cut off only a stated answer counts, not its last number.
         rewards.append(reward(text, problem["answer"], truncated=not is_end[i].any()))
         # The padding moves behind the response: no token attends to it there, without any mask.
         ids[i] = ids[i].roll(-padding[i])
@@ -285,15 +287,15 @@ def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
     print(f"accuracy {torch.cat(sampled).mean():.3f}, greedy {torch.cat(greedy).mean():.3f}")
 
 
-def print_response(tokenizer, rollouts: Rollouts, advantage, weight) -> None:
+def print_response(tokenizer, rollouts: Rollouts, A, rho) -> None:
     """Print the response with the largest |A|: its reward, its A, and ρ after each token."""
-    first = int(advantage.abs().argmax())  # its first token, among N
+    first = int(A.abs().argmax())  # its first token, among N
     i = rollouts.is_token.nonzero()[first, 0]  # its row, among B
     tokens = rollouts.ids[i][rollouts.is_token[i]]
     words = [word.strip() or "newline" for word in tokenizer.batch_decode(tokens[:, None])]
-    rho = weight[first : first + len(tokens)].tolist()
-    text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, rho, strict=True))
-    print(f"reward {rollouts.rewards[i]:.0f}, A {advantage[first]:.2f}: {text}", flush=True)
+    of_words = rho[first : first + len(tokens)].tolist()
+    text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, of_words, strict=True))
+    print(f"reward {rollouts.rewards[i]:.0f}, A {A[first]:.2f}: {text}", flush=True)
 
 
 # ---- flags, problems and models: what follows is no part of the algorithm ------------------------
@@ -307,13 +309,16 @@ for name, default in Settings._field_defaults.items():
 def parse_flags(argv: list[str] | None) -> Settings:
     """The settings, with the flags on the command line. A mistake ends in one line."""
     given = vars(parser.parse_args(argv))
-    cfg = Settings(**(FOR_MODELS if given.get("model") else {}) | given)
+    defaults = FOR_MODELS if given.get("model") else {}
+    cfg = Settings(**(defaults | given))
     if cfg.method not in ("delta", "dapo"):
         parser.error("--method is delta or dapo: for others see train.py")
     if cfg.method == "dapo" and "K" in given:
         parser.error("--K does nothing with --method dapo")
-    if bool(cfg.model) != bool(cfg.data or cfg.eval_data):
-        parser.error("--model and --data need each other")
+    if bool(cfg.model) != bool(cfg.data) or cfg.eval_data and not cfg.model:
+        parser.error("--model and --data need each other, and --eval-data needs both")
+    if cfg.group_size < 2:
+        parser.error("--group-size is 2 or more: an advantage compares responses to one problem")
     if cfg.template and "{problem}" not in cfg.template:
         parser.error("--template has no {problem}")
     if cfg.save and Path(cfg.save).exists():
@@ -324,8 +329,8 @@ def parse_flags(argv: list[str] | None) -> Settings:
 def load(cfg: Settings) -> tuple:
     """(model, tokenizer, problems, held-out problems)."""
     if not cfg.model:
-        lm, tokenizer = toy.base_model("learn")  # its likeliest a * b is wrong
-        held_out = toy.problems(512, seed=1)  # the seeds of training are even
+        lm, tokenizer = toy.base_model("learn")  # already trained; its likeliest a * b is wrong
+        held_out = toy.problems(512, seed=1)  # the seeds of the problems for training are even
         return lm, tokenizer, toy.problems(8192, seed=2 * cfg.seed), held_out
 
     problems = read(cfg.data)
@@ -340,17 +345,18 @@ def load(cfg: Settings) -> tuple:
         parser.error(f"--model {cfg.model} has no {min(info['missing_keys'])}: see train.py")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    if tokenizer.chat_template:
-        chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "=2"}]
-        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("=2")[2].strip()
-        added = tokenizer.get_added_vocab()  # of these, one closes the assistant's turn
+    if tokenizer.chat_template:  # the token that closes a turn, as <|im_end|>, may be missing
+        chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "1+1=2"}]
+        behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("1+1=2")[2].strip()
+        added = tokenizer.get_added_vocab()
         ends.update(added[token] for token in added if behind.startswith(token))
     elif not cfg.template:
         parser.error("the model has no chat template: pass --template 'Q: {problem}\\nA:'")
 
     # Of the generation config only the end tokens stay: a repetition penalty would change π.
     lm.generation_config = GenerationConfig(eos_token_id=sorted(ends), pad_token_id=min(ends))
-    longest = encode(tokenizer, problems + held_out, cfg.template).input_ids.shape[1]
+    parts = [(problems + held_out)[i : i + 1000] for i in range(0, len(problems + held_out), 1000)]
+    longest = max(encode(tokenizer, part, cfg.template).input_ids.shape[1] for part in parts)
     limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
     if limit and longest + cfg.max_new_tokens > limit:
         parser.error(f"a prompt has {longest} of the model's {limit} tokens: use train.py")
@@ -368,10 +374,13 @@ def load(cfg: Settings) -> tuple:
 
 def read(path: str) -> list[dict]:
     """The problems in a .jsonl file."""
-    problems = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    text = Path(path).read_text(encoding="utf-8")
+    problems = [json.loads(line) for line in text.split("\n") if line.strip()]
     for i, x in enumerate(problems):
         if not isinstance(x.get("problem"), str) or x.get("answer") in (None, ""):
-            parser.error(f"{path}, line {i + 1}: no problem or no answer; train.py reads more")
+            parser.error(
+                f"{path}, record {i + 1}: no problem or no answer; train.py reads other names"
+            )
     return problems
 
 

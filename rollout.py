@@ -110,8 +110,8 @@ def rollout(
 ) -> list[Response]:
     """Sample a response to each of B prompts. Ranks share the work, and all get all responses.
 
-    prompts: token ids. keys: the numbers that fix a response's random draws: (seed, stream,
-    problem, sample), where the stream is the step, or evaluate.py's hash of a benchmark's name.
+    prompts: token ids. keys: the numbers that fix a response's random draws: (seed, step, problem,
+    sample); evaluate.py has a hash of a benchmark's name in place of the step.
     temperature: 0 is greedy. stop: as --stop, a text that ends a response, or a JSON list of them.
     Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
@@ -122,11 +122,12 @@ def rollout(
     at_stop = stop_finder(tokenizer, texts) if texts else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
-        responses = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
-        sample(lm, responses, ends, sampling, at_stop)
-        return [finished(response) for response in responses]
+        # The tokens and the length of a Running include its prompt.
+        running = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
+        sample(lm, running, ends, sampling, at_stop)
+        return [done(each) for each in running]
 
-    def finished(running: Running) -> Response:
+    def done(running: Running) -> Response:
         tokens, logprob = running.result()
         return Response(
             running.prompt, tokens, logprob, text(running.prompt, tokens), not running.ended
@@ -164,24 +165,24 @@ def sample(
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
         while waiting:
             # Those with the fewest new tokens come first: long ones run together at the end.
-            waiting.sort(key=lambda response: response.count_new)  # stable
+            waiting.sort(key=lambda each: each.count_new)  # stable
             size = room(waiting, limit, capacity)
             running, waiting = waiting[:size], waiting[size:]
-            batch = Batch(lm, [response.tokens for response in running])
+            batch = Batch(lm, [each.tokens for each in running])  # prompts included
             while running:
                 remaining = max(sampling.max_new_tokens - each.count_new for each in running)
                 T = min(sampler.CHUNK, remaining, max(1, positions - max(map(len, running))))
                 # Token t takes a response's t-th number, however its tokens are cut into chunks.
-                u = np.stack([response.generator.random(T) for response in running])  # [R, T]
+                u = np.stack([each.generator.random(T) for each in running])  # [R, T]
                 chunk = batch.next_tokens(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
-                if chunk[1].isnan().any():  # as it is wherever a logit is NaN or +inf
+                if chunk[1].isnan().any():  # next_tokens says NaN where a logit is NaN or +inf
                     raise FloatingPointError("the model's logits are not finite")
-                for response, tokens, logprob in zip(running, *chunk, strict=True):
-                    stopped = at_stop(response.tokens[len(response.prompt) :], tokens)
-                    response.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
-                    progress.update(response.finished)
+                for each, tokens, logprob in zip(running, *chunk, strict=True):
+                    stopped = at_stop(each.tokens[len(each.prompt) :], tokens)
+                    each.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
+                    progress.update(each.finished)
 
                 rows = [i for i in range(len(running)) if not running[i].finished]
                 rows.sort(key=lambda i: len(running[i]))  # if the caches are full, the longest wait

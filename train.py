@@ -102,7 +102,7 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # A list hides it from nn.Module: it has no tensors of its own, `unsharded` lends it `lm`'s.
+        # A list hides it from nn.Module. Its tensors are meta, until `unsharded` lends it `lm`'s.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
@@ -176,7 +176,7 @@ def load_policy(
     """
     published = loading.published_model(name)
     lm = published.without_weights()  # on the meta device, without dropout
-    unsharded_lm = copy.deepcopy(lm)
+    unsharded_lm = copy.deepcopy(lm)  # before `recompute`: sampling needs none
     layers = loading.decoder_layers(lm)
     if recompute:
         for layer in layers:  # stores only its input, and runs again in the backward pass
@@ -189,7 +189,7 @@ def load_policy(
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*layers, policy):
         fully_shard(module, mp_policy=precision)
-    published.give_slices(lm)  # to every rank its own, and from now on memory
+    published.give_slices(lm)  # each rank gets its shards; until here nothing had memory
 
     # At temperature 1, like the reference. Training is checked first, because FSDP finds its root
     # in its first forward pass. That pass leaves the root unsharded. Leaving `unsharded` shards it
@@ -268,12 +268,12 @@ def train_step(
     advantages = grpo.group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
     # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
-    # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 in the first.
+    # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 at first.
     size = cfg.mini_batch * cfg.group_size  # responses of an update
-    # True on one rank: a prompt runs once for its responses, which then share a micro-batch.
+    # On a single rank a prompt can run once for its responses, which then stay together.
     together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
-    # The mini-batches, each with this rank's micro-batches; every rank has equally many. In a
-    # micro-batch all responses have an advantage, or none has.
+    # The mini-batches, each with this rank's micro-batches. In a micro-batch all responses have an
+    # advantage, or none has; every rank has equally many of both kinds, as FSDP runs in lockstep.
     plan = micro_batches.mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
     tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
@@ -335,6 +335,7 @@ def update(
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
     for mini_batch in plan:
+        # Equally many on every rank; a rank's may be empty, n = 0.
         active = [micro for micro in mini_batch.micro_batches if micro.has_advantage]
         if not active:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)

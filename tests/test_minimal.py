@@ -149,7 +149,7 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         ("--model MODEL --data DATA --template Q:", "{problem}"),
         ("--model MODEL --data nowhere.jsonl", "nowhere.jsonl"),
         ("--model ./nowhere --data DATA --template {problem}", "nowhere"),
-        ("--model MODEL --data OTHER --template {problem}", "line 1"),
+        ("--model MODEL --data OTHER --template {problem}", "record 1"),
         ("--model MODEL --data DATA --template {problem} --max-new-tokens 999", "train.py"),
         ("--model MODEL --data DATA --template {problem} --save MODEL", "exists"),
         ("--prompts x", "--prompts"),
