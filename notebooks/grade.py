@@ -1,7 +1,7 @@
 """Grades the pieces that students have handed in: a mine.py, or a folder of them.
 
     $ python notebooks/grade.py anna.py
-    anna.py: group_advantages 1, inverse_cdf 1, ..., train_step 0 of 3: 10 of 14 points
+    anna.py: 10 of 13 points (group_advantages 1 of 1, inverse_cdf 1 of 1, ..., train_step 0 of 3)
         train_step: not right, one mini-batch, ...: You get this with the sign turned round ...
 
 Each piece is checked as its notebook checks it, with the page's own functions around it. This runs
