@@ -80,7 +80,7 @@ def scaled_logits(
 def scale_and_cap(config) -> tuple[float, float | None]:
     """(scale, cap) of the head, from the keys that Cohere, Granite and Gemma use in config.json.
 
-    logits = scale (W h + b), or cap tanh(scale (W h + b) / cap). infra/model_check.py refuses a
+    logits = scale (W h + b), or cap tanh(scale (W h + b) / cap). infra/loading.py refuses a
     model with any other operation between W h + b and its logits.
     """
     scale = getattr(config, "logit_scale", None)
