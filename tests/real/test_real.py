@@ -3,7 +3,7 @@
 MODEL: a folder or a hub id. DATA: a file of problems or a hub id; COLUMN: its column of problems.
 A step has 2 short problems x 2 responses of at most 16 tokens. Their rewards are a stand-in
 (hashed_rewards.py), and the runs use no chat template. Prompts are long enough that responses share
-them (infra/prompts.py). Everything is computed in float32.
+them (infra/shared_prompts.py). Everything is computed in float32.
 """
 
 import os
