@@ -124,7 +124,7 @@ def run(cfg: Settings) -> dict:
     written = (*benchmarks, "averages.json")
     if cfg.regrade:
         settings = files.read_json(folder / "config.json")  # as `sample` wrote it
-        on_first_rank(files.claim, folder, settings, written)
+        on_first_rank(files.claim, folder, settings, written, Settings)
     else:
         settings = sample(cfg, benchmarks, folder, written)  # claims the folder, too
 
@@ -161,7 +161,7 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
     flags["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     identity = partial(files.identity_of, "evaluate", flags, model, prompts=examples)
     settings = on_first_rank(identity)
-    on_first_rank(files.claim, folder, settings, written)
+    on_first_rank(files.claim, folder, settings, written, Settings)
     first, *_ = prompts.values()
     lm, tokenizer = load_model(model, dtype)
     settings |= {"model": cfg.model}  # like what follows, not compared by `claim`

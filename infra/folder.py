@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 
@@ -34,16 +35,18 @@ def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
     return {"command": command, **flags, "model_files": hash_of([], model), **hashes}
 
 
-def claim(folder: Path, identity: dict, written: tuple[str, ...]) -> None:
+def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) -> None:
     """Create `folder`, and lock it until this process ends.
 
     identity: the part of config.json, which the caller writes, that must stay the same. written:
-    patterns of the files that will be written. Raises UserError, and leaves the folder as it is, if
-    it has another identity, holds such files but no config.json, is in use, or cannot be written.
+    patterns of the files that will be written. flags: their dataclass; one that an older
+    config.json lacks had its default. Raises UserError, and leaves the folder as it is, if it has
+    another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     others = [path.name for pattern in written for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
-        known = read_json(folder / "config.json")
+        defaults = {option.name: option.default for option in fields(flags)} if flags else {}
+        known = defaults | read_json(folder / "config.json")
         pairs = {name: (known.get(name), value) for name, value in identity.items()}
         others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
     if others:

@@ -65,7 +65,7 @@ class Run:
 
         refuse_length(policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
         identity = self.identity()
-        on_first_rank(files.claim, self.folder, identity, WRITTEN)
+        on_first_rank(files.claim, self.folder, identity, WRITTEN, type(cfg))
         self.state = restore(self.folder, policy, optimizer)
         self.method.memory.update(self.state.memory)
         if self.state.step > cfg.steps:

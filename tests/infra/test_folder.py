@@ -9,6 +9,7 @@ from models import change_weights
 from toy_runs import SMALL, contents, refusal
 
 import train
+from config import Config
 from infra import folder as files
 from infra.errors import UserError
 from infra.folder import append_line, claim, identity_of, read_lines, write_json, write_lines
@@ -38,6 +39,13 @@ def test_an_identity_changes_with_all_that_results_depend_on(tmp_path):
     assert identity_of("gain", *given[1:], prompts=[[1, 2]])["command"] != first["command"]
     (tmp_path / "tokenizer.json").write_text("[]")
     assert identity_of(*given, prompts=[[1, 2]])["model_files"] != first["model_files"]
+
+
+def test_a_flag_that_an_older_folder_lacks_had_its_default(tmp_path):
+    write_json(tmp_path / "config.json", {"lr": 1e-6})
+    claim(tmp_path, {"lr": 1e-6, "overlong_buffer": 0}, WRITTEN, Config)
+    with pytest.raises(UserError, match=r"\(overlong_buffer 0, not 4\)"):
+        claim(tmp_path, {"lr": 1e-6, "overlong_buffer": 4}, WRITTEN, Config)
 
 
 def test_a_copy_of_a_model_is_the_same_and_a_trained_one_is_another(base_copy, tmp_path):
