@@ -29,7 +29,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from config import Config, parse_config
-from infra.errors import UserError
+from infra.errors import UserError, one_line
 from infra.flags import Parser, flag, spelled
 from infra.head import BLOCK_SHARE
 from infra.loading import decoder_layers, decoder_of
@@ -209,7 +209,8 @@ def plan(args) -> None:
     flags = parse_config(words)
     _, model = read_configs(flags.model, model_folder(flags))
     refuse_length(model, [[0] * flags.max_prompt_tokens], flags.max_new_tokens)
-    size = sizes_of(model)
+    with one_line(flags.model, f"plan cannot count this {model.model_type}"):
+        size = sizes_of(model)
     print_plan(size, flags, cards.gpus, cards.gpu_gb)
     found = largest(size, flags, cards.gpus, cards.gpu_gb)
     if found is None:

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import ROOT
-from models import random_lm
+from models import EXPERTS, LATENT, ROUTED, random_lm
+from models import SMALL as SIZES
 from toy_runs import refusal
-from transformers import PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
+from transformers import CONFIG_MAPPING, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
 
 from benchmarks.__main__ import main
 from benchmarks.plan import GB, RESERVE, largest, planned, sizes_of
@@ -122,12 +123,21 @@ def test_what_the_sampler_keeps_is_planned(name):
     assert (size.cached, size.states) == sampler.cache_size(cache, torch.Tensor.numel)
 
 
-def test_a_model_that_is_not_sampled_in_chunks_is_one_line(tmp_path, capsys):
-    """Its cache would count as nothing."""
-    random_lm("mamba").config.save_pretrained(tmp_path)
+ROUTED_BY_VALUES = {
+    "jetmoe": EXPERTS,
+    "minimax": EXPERTS,
+    "longcat_flash": LATENT
+    | ROUTED
+    | {"num_layers": 2, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16, "moe_topk": 2},
+}
+
+
+@pytest.mark.parametrize("name", ROUTED_BY_VALUES)
+def test_a_model_that_plan_cannot_count_is_one_line(name, tmp_path, capsys):
+    """Their experts read values, which no tensor has here; MiniMax has a cache of its own."""
+    CONFIG_MAPPING[name](**SIZES | ROUTED_BY_VALUES[name]).save_pretrained(tmp_path)
     flags = ["--model", tmp_path, "--max-prompt-tokens", "16", "--max-new-tokens", "64"]
-    said = refusal(main, ["plan", *flags], capsys)
-    assert "plan cannot count what this mamba keeps of a response" in said
+    assert f"plan cannot count this {name} (" in refusal(main, ["plan", *flags], capsys)
 
 
 def test_layers_of_gemma_4_have_heads_of_two_sizes():
