@@ -16,7 +16,8 @@ import methods
 from ablations import VARIANTS
 from infra.data_sets import SOURCES
 from infra.errors import UserError
-from infra.flags import Parser, flag, module_of, of_other_methods, spelled
+from infra.flags import Parser, flag, of_other_methods, spelled
+from infra.log import tracker_of
 from infra.ranks import DTYPES
 from methods import DAPO_CLIP, Method
 from toy.by_name import SETS
@@ -144,7 +145,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_flags(cfg, given)
     if cfg.track:
-        module_of("track", cfg.track)  # raises
+        tracker_of(cfg.track)  # raises
     if cfg.prompts % cfg.mini_batch:
         raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
     return cfg

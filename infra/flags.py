@@ -60,6 +60,8 @@ def value_of(option: Field, text: str):
         least = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
         most = f" and at most {high:g}" if high < math.inf else ""
         raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
+    if option.type is float and value and not 1e-30 <= abs(value) <= 1e30:
+        raise ArgumentTypeError(f"{text} is too small or too large for float32")
     return value
 
 

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from infra import folder as files
 from infra import ranks
 from infra.errors import Stop, UserError
-from infra.flags import defining_flags, module_of
-from infra.log import introduce, log, print_summary, save_samples, shown_prompt
+from infra.flags import defining_flags
+from infra.log import introduce, log, print_summary, save_samples, shown_prompt, tracker_of
 from infra.model_files import with_old_names
 from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
 from infra.progress import total_seconds
@@ -176,7 +176,7 @@ def started_tracker(cfg, folder: Path) -> object | None:
     """The module --track, if there is one, after its `init`; its functions are those of wandb."""
     if not cfg.track:
         return None
-    tracker = module_of("track", cfg.track)
+    tracker = tracker_of(cfg.track)
     begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
     name = f"{folder.name}-{begun:.0f}"
     os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name

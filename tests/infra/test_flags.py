@@ -38,6 +38,8 @@ def test_parser_reads_every_flag_exactly_as_spelled():
         ("--whole 0", "--whole: 0 must be finite, at least 1 ("),
         ("--part 0", "--part: 0 must be finite, above 0 and at most 1 ("),
         ("--above nan", "--above: nan must be finite, above 0 ("),
+        ("--above 1e-38", "--above: 1e-38 is too small or too large for float32 ("),
+        ("--above 1e308", "--above: 1e308 is too small or too large for float32 ("),
         ("--on 1", "--on: 1 is not of type bool"),
         ("--method ppo", "--method: invalid choice: 'ppo'"),
         ("--who 1", "unrecognized arguments: --who 1"),  # not an abbreviation of --whole

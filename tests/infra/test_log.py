@@ -9,9 +9,9 @@ import pytest
 import torch
 from conftest import ROOT
 
-from infra.flags import module_of
+from infra.errors import UserError
 from infra.folder import read_lines
-from infra.log import log, print_summary, save_samples
+from infra.log import log, print_summary, save_samples, tracker_of
 from infra.metrics import of_rollouts
 from methods import packed
 from train import Rollout
@@ -128,6 +128,19 @@ def test_save_samples_shows_each_token_with_its_numbers(tmp_path, base, graded):
 TRACKER = (ROOT / "docs/metrics.md").read_text().split("```python\nfrom torch.utils.tensorboard")
 
 
+def test_a_tracker_is_any_module_with_three_functions(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def init(**_): pass\ndef log(*_, **__): pass\ndef finish(): return 7\n")
+    assert tracker_of(str(path)).finish() == 7
+    for text, said in (
+        ("math", "--track math has no function init: a tracker has init, log and finish"),
+        ("not_installed", "--track not_installed cannot be imported .*No module named"),
+        (str(tmp_path / "none.py"), "none.py cannot be imported .*No such file"),
+    ):
+        with pytest.raises(UserError, match=said):
+            tracker_of(text)
+
+
 def test_the_pages_tracker_writes_to_tensorboard(tmp_path, monkeypatch):
     written = []
 
@@ -145,7 +158,7 @@ def test_the_pages_tracker_writes_to_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     path = tmp_path / "board.py"
     path.write_text("from torch.utils.tensorboard" + TRACKER[1].split("```")[0])
-    tracker = module_of("track", str(path))
+    tracker = tracker_of(str(path))
     tracker.init(project="p", name="n", config={"output_dir": "runs/a"}, resume="allow")
     tracker.log({"reward": 0.5}, step=3)
     tracker.finish()
