@@ -160,7 +160,7 @@ def refined_margins(
     margin is NaN or inf.
     """
     if v.dtype in (torch.bfloat16, torch.float16):
-        v = v.float()  # never Rows, which say float32 or float64: their results have it
+        v = v.float()  # a tensor; the dtype of Rows is float32 or float64
 
     mu_pos, mu_neg = centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
     margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
@@ -168,9 +168,8 @@ def refined_margins(
 
     for _ in range(K):
         alpha = steps.scores(margin, gamma)  # α⁽ᵏ⁾ (Eq. 6)
-        gamma = steps.temperatures(
-            margin, advantage
-        )  # γ⁽ᵏ⁺¹⁾ lags: of Δ⁽ᵏ⁾, so γ⁽¹⁾ = γ⁽⁰⁾ (App. H)
+        # γ⁽ᵏ⁺¹⁾ is taken from Δ⁽ᵏ⁾, before the centroids move (App. H): so γ⁽¹⁾ = γ⁽⁰⁾.
+        gamma = steps.temperatures(margin, advantage)
         mu_pos, mu_neg = centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
         margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 

@@ -261,12 +261,16 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
 def replace_model(folder: Path, new: Path) -> None:
     """Move a model's files into `folder`. Other files there stay, and so does a link's target.
 
-    config.json is deleted first and comes last, so that a kill leaves no mixture that loads.
+    config.json is deleted first and comes last, so that a kill leaves no mixture that loads. Then
+    the weights, which may be in other shards now: from_pretrained would prefer an old single file.
     """
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").unlink(missing_ok=True)
+    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
+    shards = folder.glob("model-?????-of-?????.safetensors")
+    for path in (*(folder / name for name in old), *shards):
+        path.unlink(missing_ok=True)
     for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
         os.replace(path, folder / path.name)
     new.rmdir()

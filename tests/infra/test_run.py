@@ -186,7 +186,9 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
     assert same_weights(AutoModelForCausalLM.from_pretrained(target), first_model)
     written = names(target)
     users = {"averages.json", "model-step4.safetensors", "model_ema.safetensors"}
-    for name in users:
+    users |= {"model.safetensors.bak"}
+    stale = {"model-00001-of-00002.safetensors", "model.safetensors.index.json"}  # are replaced
+    for name in users | stale:
         (target / name).touch()
     next_step(run)
     export(target, run.policy, run.tokenizer, run.cfg)
