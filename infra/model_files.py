@@ -54,6 +54,8 @@ def downloaded(name: str | Path, files: list[str]) -> Path:
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
     """(the model's config, its language model's): one and the same for text. Raises UserError."""
+    if (Path(folder) / "adapter_config.json").exists():  # some hold their model's config.json, too
+        raise UserError(f"--model {name} is an adapter: merge it into its model (docs/models.md)")
     with one_line(name, f"cannot read config.json of {folder}"):
         whole = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         config = whole.get_text_config()

@@ -44,6 +44,7 @@ WRONG = [
     (config(intermediate_size=96), "mismatched keys ('model.layers.0.mlp.down_proj.weight'"),
     (write("config.json", b"{"), "cannot read config.json"),
     (config(model_type="qwen2_5_vl"), "this qwen2_5_vl has no causal language model: pass a text"),
+    (write("adapter_config.json", b"{}"), "is an adapter: merge it into its model"),
     (
         config(quantization_config={"quant_method": "fp8"}),
         "quantised: pass the original model, or ",
