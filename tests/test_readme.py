@@ -1,4 +1,4 @@
-"""README.md, RESULTS.md and docs/: named files exist, commands are accepted, examples run."""
+"""README.md, RESULTS.md, docs/ and the course's pages: named files exist, commands are accepted, examples run."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ PAGES = [
     ROOT / "toy/README.md",
     ROOT / "programs/README.md",
 ]
-PAGES += sorted((ROOT / "docs").rglob("*.md"))
+PAGES += sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "notebooks").glob("*.md"))
 README = (ROOT / "README.md").read_text()
 METRICS = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1]
 
