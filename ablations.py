@@ -5,7 +5,8 @@ Flags of `--method delta` select them (config.selected_method).
 Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
 Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
 (2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) It ranks by Δ/γ, not λ: λ saturates and would tie. Ties are broken at random.
+the bottom share. (3) Selection ranks by Δ/γ, because λ saturates and would tie. Ties are broken at
+random.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """
@@ -50,7 +51,7 @@ def no_range_map(
 
 
 # The values of --delta-variant that replace a step. Two more are below: `fixed_gamma` needs a
-# memory, `random` no margins.
+# memory, and `random` needs no margins.
 VARIANTS = {
     "full": PAPER,
     "within_side": Steps(margins=within_side_margins),
@@ -113,7 +114,8 @@ def random_coefficients(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 def selected_tokens(tokens: TokenBatch, v: Matrix | None, cfg) -> torch.Tensor:
     """Plain DAPO on the tokens that --select picks by their λ (Sec. 5.2): ρ [N].
 
-    At random for `--select random` or if a side has no tokens. Tokens without an advantage get 1.
+    It picks at random for `--select random`, or if a side has no tokens. Tokens without an
+    advantage get 1.
     """
     A = tokens.advantage
     rank = torch.zeros_like(A)  # Δ/γ

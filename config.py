@@ -1,8 +1,9 @@
 """Every flag of train.py, and the method that the flags select.
 
-`Config` lists all hyper-parameters. The defaults are the paper's (App. I); "ours" marks one that
-it does not state for DelTA. With --model toy those of toy/presets.py replace them: 16 prompts x 8
-responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token weights.
+`Config` lists all hyper-parameters. The defaults are the paper's (App. I); "ours" marks a
+default that the paper does not state for DelTA. With --model toy, toy/presets.py replaces them: 16
+prompts x 8 responses, learning rate 1e-4 and so on. trl_delta.py has the same flags for the token
+weights.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from toy.by_name import SETS
 from toy.presets import TOYS
 
 METHODS = methods.PAPER_METHODS | extensions.OTHER_METHODS  # the values of --method
-PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # of --proxy
+PROXIES = ablations.PAPER_PROXIES | extensions.OTHER_PROXIES  # the values of --proxy
 DELTA_VARIANTS = [*VARIANTS, "fixed_gamma", "random"]  # Tables 2 and 3; App. F's control
 SELECTIONS = ["none", "top", "random", "bottom"]  # Sec. 5.2
 
@@ -64,7 +65,7 @@ class Config:
     max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
 
     # Model and data
-    # Hashes of their files and problems define a run, wherever these are.
+    # A run is identified by hashes of the model's files and the problems, so both may move.
     model: str = flag(
         "toy", "`toy`, `toy-code`, a local Hugging Face folder or a hub id", free=True
     )
@@ -106,10 +107,10 @@ class Config:
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
     samples: int = flag(8, "responses saved at step 1 and each --eval-every", low=0, free=True)
     track: str = flag("", "also log to this module: wandb, trackio or a FILE.py", free=True)
-    project: str = flag("delta", "the name of the project there", free=True)
+    project: str = flag("delta", "the project's name in that tracker", free=True)
 
     # The toy
-    toy_regime: str = flag("learn", "what the base gets wrong", ["learn", "sharpen"])
+    toy_regime: str = flag("learn", "what the toy's base model gets wrong", ["learn", "sharpen"])
 
     @property
     def limits(self) -> dict:
@@ -137,7 +138,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     parser = Parser(Config, "train.py", about)
     given = vars(parser.parse_args(argv))
     toy_defaults = TOYS.get(given.get("model", Config.model), {})
-    clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP  # unused then
+    clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP  # no clip: not used
     defaults = dict(zip(CLIP_FLAGS, clip, strict=True)) | toy_defaults
     cfg = Config(**(defaults | given))
 
@@ -147,7 +148,10 @@ def parse_config(argv: list[str] | None = None) -> Config:
     if cfg.track:
         tracker_of(cfg.track)  # raises
     if cfg.prompts % cfg.mini_batch:
-        raise UserError(f"--prompts {cfg.prompts} is no multiple of --mini-batch {cfg.mini_batch}")
+        raise UserError(
+            f"--prompts {cfg.prompts} is not a multiple of --mini-batch {cfg.mini_batch}: raise or "
+            "lower one of them"
+        )
     return cfg
 
 
@@ -157,11 +161,11 @@ def check_flags(cfg: Config, given: dict) -> None:
     given: the flags on the command line. trl_delta.py checks its flags here too.
     """
     known_data = all(name in (*SOURCES, *SETS, "") for name in (cfg.data, cfg.eval_data))
-    without_effect = [  # a flag, whether its value disables others, and these
+    without_effect = [  # (a flag, whether its value disables other flags, those other flags)
         ("method", True, of_other_methods(cfg, cfg.method)),
         ("method", METHODS[cfg.method].clip_range is None, CLIP_FLAGS),
         ("select", cfg.select == "none", ("select_share",)),
-        ("select", cfg.select != "none", ("delta_variant", *RANGE_FLAGS)),  # it orders by Δ/γ
+        ("select", cfg.select != "none", ("delta_variant", *RANGE_FLAGS)),  # ranks by Δ/γ
         ("select", cfg.select == "random", PROXY_FLAGS),
         ("delta_variant", cfg.delta_variant == "random", PROXY_FLAGS),
         ("delta_variant", cfg.delta_variant == "no_range_map", RANGE_FLAGS),
@@ -178,14 +182,14 @@ def check_flags(cfg: Config, given: dict) -> None:
     if cfg.overlong_buffer >= cfg.max_new_tokens:
         raise UserError(
             f"--overlong-buffer {cfg.overlong_buffer} would shape all {cfg.max_new_tokens} tokens "
-            "of --max-new-tokens: take a smaller one, a fifth as in the released code"
+            "of --max-new-tokens: pass a smaller buffer; the released code's is a fifth"
         )
     if cfg.lam_min > cfg.lam_max:
         raise UserError(f"--lam-min {cfg.lam_min} is above --lam-max {cfg.lam_max}")
 
 
 def selected_method(cfg: Config) -> Method:
-    """The method that the flags select, which parse_config has checked."""
+    """The Method that the flags select. parse_config has checked the flags."""
     method = METHODS[cfg.method]
     if cfg.method != "delta":
         return method

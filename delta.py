@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-# A torch.Tensor [N, H]. In training an infra.rows.Rows: each rank holds some of the N rows, and
+# A torch.Tensor [N, H], or in training an infra.rows.Rows: each rank holds some of the N rows, and
 # `v @ x` and `x @ v` are full results on every rank.
 Matrix = Any
 
@@ -129,7 +129,7 @@ def delta_coefficients(
 ) -> torch.Tensor:
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], without gradient.
 
-    v: [N, H], a row for each of all tokens in the batch. A tensor with one rank's shard gives wrong
+    v: [N, H], one row for each token in the batch. A tensor with one rank's shard gives wrong
         statistics; infra.rows.Rows holds a shard and gives right ones.
     advantage: [N], A_i for each token of response i; all N on every rank. No padding.
     K: number of centroid refinements.
@@ -174,5 +174,5 @@ def refined_margins(
         margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
     if not margin.isfinite().all():
-        raise ValueError("a margin is not finite: v or A has NaN or inf, or too large numbers")
+        raise ValueError("a margin is not finite: v or A has NaN or inf, or huge numbers")
     return margin, gamma

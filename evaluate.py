@@ -5,10 +5,10 @@
     python evaluate.py --model DIR --benchmarks aime24,aime25 --regrade  grade saved responses again
     python evaluate.py compare A B         two output folders: does A's model beat B's?
 
-A benchmark's responses are in <output-dir>/<benchmark>/responses.jsonl once all have finished: the
-same command goes on with the next benchmark. The folder is refused with another model, with the
-same model after further training, and with other sampling flags. averages.json holds the averages
-and the input to `compare`, wrong.jsonl the wrong responses.
+A benchmark's responses are in <output-dir>/<benchmark>/responses.jsonl once all have finished. If
+a run is interrupted, the same command goes on with the next benchmark. The folder is refused with
+another model, with the same model after further training, and with other sampling flags.
+averages.json holds the averages and the input to `compare`; wrong.jsonl holds the wrong responses.
 
 Departure from the paper: a paired bootstrap over problems is reported beside App. K's test, because
 repetitions do not measure the variation across problems.
@@ -54,7 +54,8 @@ PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo2
 
 # A folder holds the responses of one model, sampled with one setting of these flags.
 SAMPLING_FLAGS = ("temperature", "top_p", "max_new_tokens", "seed", *PROMPT_FLAGS, "stop", "dtype")
-# Their prompts belong to its identity: benchmarks may join later, with the same template.
+# The folder's identity has the prompts of these two problems instead of the benchmarks', so that
+# benchmarks may join later, with the same template.
 EXAMPLES = [{"problem": "1+1?"}, {"problem": "1+1?", "tests": [0]}]
 
 
@@ -91,7 +92,7 @@ def summary(grades: np.ndarray) -> dict:
 
     avg, pass: avg@n and pass@n (a problem passes if any of its n responses is right).
     stderr: the standard error of avg@n over problems; None for a single problem.
-    repetitions: the accuracy in each repetition (App. K). by_problem: on each problem.
+    repetitions: the accuracy in each repetition (App. K). by_problem: the accuracy on each problem.
     """
     by_problem = grades.mean(axis=1)  # [P]
     standard_error = None
@@ -143,12 +144,12 @@ def run(cfg: Settings) -> dict:
     on_first_rank(write_averages, averages, folder)
     undecided = sum(ranks.from_all_ranks(UNDECIDED.total()))
     if undecided and ranks.is_first_rank():
-        print(f"{undecided} answers earned 0 because their comparison ended by its budget")
+        print(f"{undecided} answers earned 0 because their comparison ended at its budget")
     return averages
 
 
 def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Claim the folder, and sample what its benchmarks lack. Returns the folder's settings."""
+    """Claim the folder, and sample the responses it lacks. Returns the folder's settings."""
     model, model_config, tokenizer = locate(cfg.model)  # reads no weights yet
     encoding = (tokenizer, math.inf, *prompt_flags(cfg).values())
     prompts = {}  # benchmark -> token ids
@@ -164,7 +165,7 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
     on_first_rank(files.claim, folder, settings, written, Settings)
     first, *_ = prompts.values()
     lm, tokenizer = load_model(model, dtype)
-    settings |= {"model": cfg.model}  # like what follows, not compared by `claim`
+    settings |= {"model": cfg.model}  # `claim` compares neither this nor what follows
     settings |= shown_prompt(tokenizer, first[0], end_tokens(lm, tokenizer))
     on_first_rank(files.write_json, folder / "config.json", settings)
     for name, problems in benchmarks.items():
@@ -184,7 +185,7 @@ def sample_benchmark(
     wanted = [(i, sample) for i, sample in wanted if (problems[i]["problem"], sample) not in saved]
     if not wanted:
         return
-    stream = int.from_bytes(sha256(folder.name.encode()).digest()[:8])  # no two share draws
+    stream = int.from_bytes(sha256(folder.name.encode()).digest()[:8])  # no benchmarks share draws
     keys = [(cfg.seed, stream, i, sample) for i, sample in wanted]
     responses = rollout(
         lm,
@@ -213,12 +214,12 @@ def sample_benchmark(
 def grade_benchmark(
     problems: list[dict], samples: int, folder: Path, reward: str = ""
 ) -> np.ndarray:
-    """Grades [P, n] of the responses saved in `folder`. Writes those below 1 to wrong.jsonl.
+    """Grades [P, n] of the responses in `folder`. Writes those graded below 1 to wrong.jsonl.
 
     reward: --reward. All ranks call this. Raises UserError if responses are missing.
     """
     saved = on_first_rank(saved_responses, folder)
-    # load_problems drops repeats: texts are unique
+    # The texts are unique, because load_problems drops repeats.
     places = [(problem["problem"], sample) for problem in problems for sample in range(samples)]
     lines = [saved.get(place) for place in places]
     missing = lines.count(None)
@@ -253,7 +254,8 @@ def whole_repetitions(averages: dict, names: list[str]) -> list[float]:
 def compare(*folders: str) -> None:
     """Print whether the model evaluated in the first folder beats the model in the second.
 
-    Uses the benchmarks that both have. Raises UserError for none, or if their problems differ.
+    Uses the benchmarks that both have. Raises UserError if there are none, or their problems or
+    rewards differ.
     """
     if len(folders) != 2:
         raise UserError("compare takes two output folders: python evaluate.py compare A B")
@@ -265,11 +267,14 @@ def compare(*folders: str) -> None:
     for name in names:
         if a["benchmarks"][name]["hash"] != b["benchmarks"][name]["hash"]:
             raise UserError(
-                f"{name}: {first} and {second} have different problems, or another order: run "
-                "evaluate.py --regrade for both with the same data"
+                f"{name}: {first} and {second} have different problems, or order them differently: "
+                "run evaluate.py --regrade for both with the same data"
             )
     if a.get("reward", "") != b.get("reward", ""):
-        raise UserError(f"{first} and {second} have other rewards: run evaluate.py --regrade")
+        raise UserError(
+            f"{first} and {second} were graded by different rewards: run evaluate.py --regrade for "
+            "both with the same --reward"
+        )
     if a["sampling"] != b["sampling"]:
         print(f"sampled differently: {first} {a['sampling']}, {second} {b['sampling']}")
 
@@ -314,7 +319,7 @@ def parse_config(argv: list[str]) -> Settings:
 
 
 def ask_as_trained(cfg: Settings, given: dict, trained: dict) -> None:
-    """Give cfg its model's prompts and --stop in training, unless a flag names others."""
+    """Give cfg the prompt flags and --stop of its model's training, unless a flag sets one."""
     if not given.keys() & trained.keys():
         for name, value in trained.items():
             setattr(cfg, name, value)

@@ -27,8 +27,9 @@ def reinforce_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch
 def cispo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """sg(min(r, C)) A log π: the ratio is a capped constant, so every token keeps its gradient.
 
-    CISPO (MiniMax-M1, 2025, arXiv 2506.13585, Eqs. 4 and 5), which has no lower bound either and
-    does not state its C; --cispo-cap is that of Khatri et al. 2025 (arXiv 2510.13786) in TRL.
+    CISPO (MiniMax-M1, 2025, arXiv 2506.13585, Eqs. 4 and 5) has no lower bound either. Its paper
+    does not state C; the default of --cispo-cap is that of Khatri et al. 2025 (arXiv 2510.13786) in
+    TRL.
     """
     ratio = likelihood_ratio(logprob.detach(), tokens.old_logprob)  # r
     return ratio.clamp(max=cfg.cispo_cap) * tokens.advantage * logprob
@@ -38,8 +39,8 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tens
     """min(s A, clip(s) A), s = (π_θ(o)/π_old(o))^(1/|o|) of the whole response o, for each token.
 
     GSPO (Zheng et al. 2025, arXiv 2507.18071, Eqs. 5 to 7), by its Eq. 14: log s is a constant, and
-    each token keeps the gradient of its own log π. It averages over responses, so its weights are
-    ρ ∝ 1/|o_i|, as GRPO's. The paper's clip range is 3e-4 and 4e-4 (Sec. 5.1): log s is small.
+    each token keeps the gradient of its own log π. GSPO averages over responses, so its weights are
+    ρ ∝ 1/|o_i|, as in GRPO. Its clip range is 3e-4 and 4e-4 (Sec. 5.1), because log s is small.
     """
     index = torch.arange(len(tokens.length), device=logprob.device)
     # [n]; with output_size the host does not wait for the GPU.
@@ -47,7 +48,7 @@ def gspo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tens
     log_ratio = logprob.detach() - tokens.old_logprob
     total = log_ratio.new_zeros(len(index)).index_add_(0, response, log_ratio)
     log_s = (total / tokens.length)[response]  # [n] the mean of log r_t over the response
-    # In place of log π_θ: its ratio is s, its slope that of log π_θ, as the last term is 0.
+    # It replaces log π_θ: its ratio is s, since the last term is 0; its slope is that of log π_θ.
     stand_in = tokens.old_logprob + log_s + (logprob - logprob.detach())
     return dapo_surrogate(stand_in, tokens, cfg)
 
@@ -57,9 +58,10 @@ def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 
     Dr. GRPO (Liu et al. 2025, arXiv 2503.20783). All tokens of the batch count equally, and ρ has
     mean 1 over the tokens with an advantage; the others have no gradient.
-    RLOO subtracts the mean of the *other* rewards, which gives G/(G-1) A': the same weights here,
-    as they are scaled to mean 1. Departure: the paper divides by a constant, the longest length; N
-    in Eq. 8 changes a little from update to update. A constant is only a learning rate.
+    RLOO subtracts the mean of the *other* rewards, which gives G/(G-1) A' and the same weights
+    here, since they are scaled to mean 1. Departure: Dr. GRPO divides by a constant, the longest
+    length, while N in Eq. 8 changes a little from update to update. A constant is only a learning
+    rate.
     """
     std = tokens.reward.view(-1, cfg.group_size).std(dim=1)  # of each group
     rho = std.repeat_interleave(cfg.group_size).repeat_interleave(tokens.length)  # [N] A'/A
@@ -70,7 +72,7 @@ def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 
 
 def weights_by_p(tokens: TokenBatch, v, cfg, pos: int, neg: int) -> torch.Tensor:
-    """ρ by the rank of p on each side, 0.8 to 1.2 as DelTA's, with DAPO's masses: [N].
+    """ρ by the rank of p on each side, from 0.8 to 1.2 as in DelTA, with DAPO's masses: [N].
 
     pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
     Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv

@@ -2,7 +2,7 @@
 
 Near θ_old every method moves the parameters along Σ ρ A v (Eq. 9), so it can be described by its
 weights ρ and its surrogate. A method is a record, `Method`. extensions.py has other methods.
-Departures from the paper stand in the functions' docstrings.
+Each function's docstring lists its departures from the paper.
 
 Shapes: B responses, N packed response tokens, n in a micro-batch, H hidden size, F features per
 token, V vocabulary size.
@@ -30,7 +30,7 @@ DAPO_CLIP = (0.2, 0.28)
 
 
 class TokenOutputs(NamedTuple):
-    """Results of a pass for n response tokens: those of the first response, then of the next."""
+    """A pass's results for n response tokens, which are in the order of their responses."""
 
     hidden: torch.Tensor  # [n, H] the state h that enters the LM head; no gradient
     token: torch.Tensor  # [n] ids
@@ -86,9 +86,9 @@ def packed(
     entropy: torch.Tensor,
     seed: tuple[int, int] = (0, 0),
 ) -> TokenBatch:
-    """The tokens of B rollout.Responses.
+    """The TokenBatch of B rollout.Responses.
 
-    rewards, advantages: [B]. old_logprob, entropy: [N]. seed: (the run's, the step).
+    rewards, advantages: [B]. old_logprob, entropy: [N]. seed: (the run's seed, the step).
     """
     run_seed, step = seed
     device = this_device()
@@ -139,25 +139,25 @@ class Method:
 
     # (outputs, head) -> v [n, F], computed from the hidden states at θ_old and passed to `weights`.
     # outputs: a TokenOutputs with hidden in float32. head() returns the LM head divided by the
-    # temperature, W [V, H]: logits = hidden @ W.T; it is gathered at the first call. Each rank
+    # temperature, W [V, H]: logits = hidden @ W.T. The first call gathers W. Each rank
     # holds the rows of its own responses (infra.rows.Rows): `v @ d` and `w @ v` give results for
     # all N.
     features: Callable[..., torch.Tensor] | None = None
 
-    # What the weights keep from step to step; checkpoints hold it.
+    # What `weights` keeps from step to step; checkpoints save it.
     memory: dict = field(default_factory=dict)
 
     def kept_features(self, outputs: TokenOutputs, head: Callable) -> torch.Tensor:
         """features(outputs, head), computed in float32 and kept in the dtype of the model's h.
 
-        In bfloat16 h has 8 significant bits, so v is no more accurate, and in float32 the rows of a
-        batch would take twice the memory. One number per token, F = 1, stays in float32.
+        In bfloat16 h has 8 significant bits, so v is no more accurate than that, and float32 rows
+        would take twice the memory. One number per token, F = 1, stays in float32.
         """
         v = self.features(outputs._replace(hidden=outputs.hidden.float()), head)
         return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
 
     def checked_weights(self, tokens: TokenBatch, v, cfg) -> torch.Tensor:
-        """The weights ρ [N]. Raises UserError unless finite, >= 0, and the same on all ranks."""
+        """ρ [N]. Raises UserError unless all are finite, >= 0, and the same on all ranks."""
         weights = self.weights(tokens, v, cfg)
         fits = weights.shape == tokens.token.shape and (weights.isfinite() & (weights >= 0)).all()
         is_equal = is_equal_on_ranks(weights if fits else weights.new_tensor([math.inf]))
@@ -168,8 +168,8 @@ class Method:
             )
         if not is_equal:
             raise UserError(
-                f"--method {cfg.method} gives other weights on another rank: each rank holds only "
-                "its rows of v; `v @ d` and `w @ v` read all"
+                f"--method {cfg.method} gives different weights on different ranks: a rank holds "
+                "only its rows of v, so use `v @ d` or `w @ v`, which read all rows"
             )
         return weights
 
@@ -180,8 +180,8 @@ class Method:
 def by_response(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO).
 
-    Departures: ρ has mean 1 over the rollout batch, not over each mini-batch. The paper names only
-    SAPO's gate; SAPO's own paper (arXiv 2511.20347), verl and TRL have this mean.
+    Departures: ρ has mean 1 over the rollout batch, not over each mini-batch. For SAPO the paper
+    states only the gate; SAPO's own paper (arXiv 2511.20347), verl and TRL take this mean.
     """
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
@@ -191,8 +191,8 @@ def by_response(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 def forking_tokens(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14).
 
-    Departure: divides by the number of selected tokens in the rollout batch, as the official code
-    does; the paper's formula divides by all tokens, which makes the loss five times smaller.
+    Departure: the sum is divided by the number of selected tokens in the rollout batch, as in the
+    official code; the paper's formula divides by all tokens, and its loss is five times smaller.
     """
     return top_share(tokens.entropy, 0.2, tokens.seed)
 
@@ -207,7 +207,7 @@ def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
     shuffled = shuffled.to(values.device)
     order = values[shuffled].argsort(descending=True, stable=True)
     weights = torch.zeros_like(values)
-    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # N may be 0: no advantage
+    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # N is 0 if every A is 0
     return weights
 
 
@@ -236,9 +236,9 @@ FIPO_CLIP = (1.0, 1.2)  # the range of the weights
 def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
-    f depends on θ, so it stands here and not in `weights`. It is not normalised, as in the released
-    code. Departure: that code drops a response with more than one dual-clipped token; the paper's
-    objective and this code keep it.
+    f depends on θ, so it is computed here and not in `weights`. As in the released code, f is not
+    normalised. Departure: that code drops a response with more than one dual-clipped token; the
+    paper's objective and this code keep it.
     """
     f = fipo_weights(logprob.detach(), tokens.old_logprob, tokens.length)
     return f * dapo_surrogate(logprob, tokens, cfg)

@@ -53,7 +53,7 @@ class Settings(NamedTuple):
     prompts: int = 16  # problems per step (128)
     group_size: int = 8  # G, responses per problem (16)
     mini_batch: int = 4  # problems per update (32)
-    micro_batch: int = 16  # responses in a pass; only `generate` runs a step's at once
+    micro_batch: int = 16  # responses in a pass; only `generate` runs all of a step at once
     max_new_tokens: int = 64  # per response, with the end token (20,480)
     lr: float = 1e-4  # (1e-6)
     seed: int = 0  # of problems and of sampling
@@ -298,7 +298,7 @@ def print_response(tokenizer, rollouts: Rollouts, A, rho) -> None:
     print(f"reward {rollouts.rewards[i]:.0f}, A {A[first]:.2f}: {text}", flush=True)
 
 
-# ---- flags, problems and models: what follows is no part of the algorithm ------------------------
+# ---- flags, problems and models: what follows is not part of the algorithm -----------------------
 
 parser = argparse.ArgumentParser(prog="minimal.py", usage=argparse.SUPPRESS)  # errors are one line
 for name, default in Settings._field_defaults.items():
@@ -318,11 +318,11 @@ def parse_flags(argv: list[str] | None) -> Settings:
     if bool(cfg.model) != bool(cfg.data) or cfg.eval_data and not cfg.model:
         parser.error("--model and --data need each other, and --eval-data needs both")
     if cfg.group_size < 2:
-        parser.error("--group-size is 2 or more: an advantage compares responses to one problem")
+        parser.error("--group-size must be 2 or more: an advantage compares a problem's responses")
     if cfg.template and "{problem}" not in cfg.template:
         parser.error("--template has no {problem}")
     if cfg.save and Path(cfg.save).exists():
-        parser.error(f"--save {cfg.save} exists")
+        parser.error(f"--save {cfg.save} exists: name a new folder")
     return cfg._replace(template=cfg.template.replace("\\n", "\n"))  # \n as typed in a shell
 
 
@@ -341,11 +341,11 @@ def load(cfg: Settings) -> tuple:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     how = {"dtype": torch.float32, "output_loading_info": True}
     lm, info = AutoModelForCausalLM.from_pretrained(cfg.model, **how)
-    if info["missing_keys"]:  # they would be random
+    if info["missing_keys"]:  # these weights would be random
         parser.error(f"--model {cfg.model} has no {min(info['missing_keys'])}: see train.py")
     ends = lm.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
-    if tokenizer.chat_template:  # the token that closes a turn, as <|im_end|>, may be missing
+    if tokenizer.chat_template:  # the token that closes a turn may be missing: <|im_end|>
         chat = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "1+1=2"}]
         behind = tokenizer.apply_chat_template(chat, tokenize=False).partition("1+1=2")[2].strip()
         added = tokenizer.get_added_vocab()
@@ -359,9 +359,12 @@ def load(cfg: Settings) -> tuple:
     longest = max(encode(tokenizer, part, cfg.template).input_ids.shape[1] for part in parts)
     limit = getattr(lm.config.get_text_config(), "max_position_embeddings", None)
     if limit and longest + cfg.max_new_tokens > limit:
-        parser.error(f"a prompt has {longest} of the model's {limit} tokens: use train.py")
+        parser.error(
+            f"a prompt has {longest} of the model's {limit} tokens: lower --max-new-tokens, or use "
+            "train.py"
+        )
 
-    # This page's log p must be those of the model's own forward pass: here of the first prompt.
+    # This file's log p must be those of the model's own forward pass. The first prompt tests it.
     ids = encode(tokenizer, problems[:1], cfg.template).input_ids  # [1, P]
     with torch.no_grad():
         own = lm(ids).logits[0, :-1].log_softmax(dim=-1).gather(1, ids[0, 1:, None]).squeeze(1)
@@ -379,7 +382,7 @@ def read(path: str) -> list[dict]:
     for i, x in enumerate(problems):
         if not isinstance(x.get("problem"), str) or x.get("answer") in (None, ""):
             parser.error(
-                f"{path}, record {i + 1}: no problem or no answer; train.py reads other names"
+                f"{path}, record {i + 1} has no problem or no answer; train.py reads other names"
             )
     return problems
 

@@ -32,7 +32,7 @@ from infra.sampler import Batch, Running, cache_capacity, room
 from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
 
 # A run's seeds lie around SEED_STRIDE * seed: plus the step for random token weights, minus the
-# epoch for the order of problems. So two runs share none.
+# epoch for the order of problems. So runs with different --seed share none.
 SEED_STRIDE = 1_000_003
 
 
@@ -50,7 +50,7 @@ class Response(NamedTuple):
     """A sampled response, on the host."""
 
     prompt: list[int]  # token ids
-    tokens: np.ndarray  # [tokens] int32, without the prompt, with the one that ends it
+    tokens: np.ndarray  # [tokens] int32, the new ones, with the one that ends the response
     sampler_logprob: np.ndarray  # [tokens] float32, log p under the sampler's distribution, nats
     text: str  # decoded, up to a stop text, without special tokens other than tags of thought
     truncated: bool  # stopped by max_new_tokens, not by an end token or a stop text
@@ -108,12 +108,12 @@ def rollout(
     in_flight: int = 256,
     stop: str = "",
 ) -> list[Response]:
-    """Sample a response to each of B prompts. Ranks share the work, and all get all responses.
+    """Sample a response to each of B prompts. Ranks share the work; each gets all responses.
 
     prompts: token ids. keys: the numbers that fix a response's random draws: (seed, step, problem,
     sample); evaluate.py has a hash of a benchmark's name in place of the step.
-    temperature: 0 is greedy. stop: as --stop, a text that ends a response, or a JSON list of them.
-    Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
+    temperature: 0 is greedy. stop: the value of --stop, a text that ends a response, or a JSON list
+    of such texts. Raises FloatingPointError, on all ranks, if a logit is NaN or +inf.
     """
     sampling = Sampling(max_new_tokens, temperature, top_p, in_flight)
     ends = end_tokens(lm, tokenizer)
@@ -139,7 +139,7 @@ def rollout(
 
 
 def never(earlier: torch.Tensor, new: torch.Tensor) -> int:
-    """How many new tokens there are up to the end of a stop text, or 0: without texts always 0."""
+    """The `at_stop` of `sample` without stop texts: 0, since no token completes one."""
     return 0
 
 
@@ -152,14 +152,14 @@ def sample(
     Hugging Face `generate` runs in chunks of CHUNK tokens. A GPU records the kernels of a chunk's
     first token as a CUDA graph, and launches them again for each further token. Between chunks
     finished responses leave, and the longest too if the caches grow too large. Once at most half of
-    a batch could go on while others wait, the batch is dissolved: all of them wait, and a new batch
-    takes those with the fewest new tokens. Raises FloatingPointError.
+    a batch could go on while others wait, the batch is dissolved: its responses wait too, and a new
+    batch takes those with the fewest new tokens. Raises FloatingPointError.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
-    # Whether to record CUDA graphs: not tested for greedy responses and top-p.
+    # CUDA graphs are recorded only where they were tested: not for greedy responses or top-p.
     record = sampling.temperature > 0 and sampling.top_p == 1
-    # Positions may be learned: then no chunk may pass the last of them.
+    # If a model has learned positions, no chunk may pass the last of them.
     positions = getattr(lm.config, "max_position_embeddings", None) or math.inf
     waiting = list(responses)
     with packed_weights(lm), Progress("sampling", len(responses), "responses") as progress:
@@ -177,7 +177,7 @@ def sample(
                 chunk = batch.next_tokens(
                     partial(draw, sampling), torch.from_numpy(u), ends, record
                 )  # tokens [R, up to T] and their log p
-                if chunk[1].isnan().any():  # next_tokens says NaN where a logit is NaN or +inf
+                if chunk[1].isnan().any():  # from a logit of NaN or +inf
                     raise FloatingPointError("the model's logits are not finite")
                 for each, tokens, logprob in zip(running, *chunk, strict=True):
                     stopped = at_stop(each.tokens[len(each.prompt) :], tokens)

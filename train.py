@@ -2,14 +2,14 @@
 
 `python train.py` trains the built-in toy model with DelTA on a laptop. `torchrun --nproc_per_node 8
 train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. config.py lists every
-hyper-parameter. A run resumes from the newest checkpoint in its --output-dir. `train_step` is that
-of minimal.py, for any number of ranks.
+hyper-parameter. A run resumes from the newest checkpoint in its --output-dir. `train_step` takes
+the same step as minimal.py's, on any number of ranks.
 
 Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
 code; (2) no optimiser step for a mini-batch whose advantages are all 0, or whose gradient is not
-finite; (3) evaluations in training end at --max-new-tokens. From the released code: (4) the loss is
-divided by a mini-batch's token count over all ranks, as in the text, not averaged over
-micro-batches.
+finite; (3) evaluations in training end at --max-new-tokens. Departure from the released code:
+(4) the loss is divided by a mini-batch's token count over all ranks, as in the text, not averaged
+over micro-batches.
 
 Shapes: B responses per step, G per prompt, N packed response tokens; N_b of them in a mini-batch, b
 responses with n tokens in a micro-batch. L columns of the longest sequence, H hidden size, V
@@ -18,7 +18,7 @@ vocabulary size, F features per token.
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting threads do not spin
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read as torch loads: waiting threads sleep
 
 import copy
 import math
@@ -60,7 +60,7 @@ def train(cfg: config.Config) -> Path:
         while run.state.step < cfg.steps:
             run.stop_after_signal()
             step = run.state.step + 1  # finish_step counts it
-            watch = progress.Stopwatch()  # of sampling and grading; train_step has its own
+            watch = progress.Stopwatch()  # times sampling and grading; train_step has its own
             rollouts = sample(run, step, watch)
             found, tokens, rho = train_step(  # found: its metrics
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
@@ -75,8 +75,8 @@ def train(cfg: config.Config) -> Path:
 def prepare(cfg: config.Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     ranks.start_ranks()
-    folder, _, _ = locate(model_folder(cfg))  # the model's; reads no weights yet
-    problems, held_out = load_sets(cfg)  # refuses golds that no answer can match
+    folder, _, _ = locate(model_folder(cfg))  # the model's folder; reads no weights yet
+    problems, held_out = load_sets(cfg)  # refuses gold answers that no response can match
     dtype = ranks.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
     optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
@@ -92,31 +92,32 @@ def prepare(cfg: config.Config) -> Run:
 class Policy(torch.nn.Module):
     """π_θ: a causal language model `lm` and the log-probabilities of its response tokens.
 
-    They are computed in float32, in blocks of tokens, so no [n, V] tensor exists. With V = 151,936
-    it would take 12 GB for one response of 20,000 tokens. Here the Policy is FSDP's root, so inside
-    `forward` the head's parameters are full tensors. unsharded_lm: the same modules without shards
-    or hooks; None if `lm` is not sharded.
+    The log-probabilities are computed in float32, in blocks of tokens, so no [n, V] tensor exists.
+    With Qwen3's vocabulary it would take 12 GB for one response of 20,000 tokens. The Policy is
+    FSDP's root, so inside `forward` the head's parameters are full tensors. unsharded_lm: the same
+    modules without shards or hooks; None if `lm` is not sharded.
     """
 
     def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, unsharded_lm=None):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # A list hides it from nn.Module. Its tensors are meta, until `unsharded` lends it `lm`'s.
+        # A list hides this model from nn.Module. Its tensors are on the meta device until
+        # `unsharded` lends it the tensors of `lm`.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
-        """The outputs of n response tokens: ids [b, L], padded on the right; mask [b, L]: these."""
+        """The outputs of the n tokens that mask [b, L] marks in ids [b, L], padded on the right."""
         token = ids[mask]  # [n]
         decoder = loading.decoder_of(self.lm)
         hidden = shared_prompts.states(decoder, ids, mask)  # [n, H], one position before each token
 
-        # Converted here, not per block, so autograd sums the blocks' gradients in float32.
+        # W is converted here, not per block, so autograd sums the blocks' gradients in float32.
         weights = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W, b
         size = head.block_size(ids.device, self.lm.config.vocab_size)  # tokens
         blocks = zip(hidden.split(size), token.split(size), strict=True)
         # The backward pass computes each block's logits again. A rank with n = 0 has one empty
-        # block: its passes run, and its gradients are 0.
+        # block, so that its passes run too; its gradients are 0.
         outputs = [
             checkpoint(self.logprob_of_block, *block, *weights, use_reentrant=False)
             for block in blocks
@@ -127,7 +128,7 @@ class Policy(torch.nn.Module):
     def logprob_of_block(
         self, hidden: torch.Tensor, token: torch.Tensor, *weights: torch.Tensor
     ) -> list[torch.Tensor]:
-        """[log p of the tokens]; without gradients, as at θ_old, also [their entropy, Σ p²]."""
+        """[log p of the tokens], or without gradients, as at θ_old, [log p, entropy, Σ p²]."""
         logits = head.scaled_logits(hidden, weights, self.lm.config, self.temperature)  # [block, V]
         logp = logits.log_softmax(dim=-1)
         del logits
@@ -176,24 +177,24 @@ def load_policy(
     """
     published = loading.published_model(name)
     lm = published.without_weights()  # on the meta device, without dropout
-    unsharded_lm = copy.deepcopy(lm)  # before `recompute`: sampling needs none
+    unsharded_lm = copy.deepcopy(lm)  # before `recompute`, which sampling does not need
     layers = loading.decoder_layers(lm)
     if recompute:
-        for layer in layers:  # stores only its input, and runs again in the backward pass
+        for layer in layers:  # each stores only its input, and runs again in the backward pass
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
-    # One unit per decoder layer; embedding, norm and head belong to the root.
+    # FSDP has one unit per decoder layer; embedding, norm and head belong to the root.
     policy = Policy(lm, unsharded_lm=unsharded_lm)
     precision = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:  # gradients are summed in float32
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for module in (*layers, policy):
         fully_shard(module, mp_policy=precision)
-    published.give_slices(lm)  # each rank gets its shards; until here nothing had memory
+    published.give_slices(lm)  # each rank gets its shards; until here no tensor had memory
 
-    # At temperature 1, like the reference. Training is checked first, because FSDP finds its root
-    # in its first forward pass. That pass leaves the root unsharded. Leaving `unsharded` shards it
-    # again, since the optimiser must be made on shards.
+    # Both checks run at temperature 1, as the reference did. Training is checked first, because
+    # FSDP finds its root in its first forward pass. That pass leaves the root unsharded. Leaving
+    # `unsharded` shards it again, since the optimiser must be made on shards.
     published.check_training(policy, dtype)
     with policy.unsharded() as whole:
         published.check_sampling(whole, dtype)
@@ -205,7 +206,7 @@ def load_policy(
 
 
 class Rollout(NamedTuple):
-    """A graded response. The G of a problem are consecutive in a batch."""
+    """A graded response. The G responses to a problem are consecutive in a batch."""
 
     response: Response
     problem: dict  # from the data set: its text, and its answer or tests
@@ -224,7 +225,7 @@ def graded_groups(
 ) -> list[Rollout]:
     """G graded responses o ~ π_old to each problem in `chosen`.
 
-    R = 1 if a response is right, else 0; or what --reward says.
+    R = 1 if a response is right, else 0; or what the function of --reward returns.
     """
     cfg = run.cfg
     asked = [i for i in chosen for _ in range(cfg.group_size)]  # [B]
@@ -234,11 +235,11 @@ def graded_groups(
         sample_number[i] += 1
     with run.policy.unsharded() as lm:  # the policy's current weights
         prompts = [run.prompts[i] for i in asked]
-        drawn = {"temperature": cfg.temperature, **cfg.limits}  # tokens, in flight, stop texts
+        drawn = {"temperature": cfg.temperature, **cfg.limits}  # and top-p 1
         responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
-    rewards = grade_on_ranks(responses, problems, cfg.reward)  # by verify.reward, tests, letters
+    rewards = grade_on_ranks(responses, problems, cfg.reward)  # by verify.reward, tests or letters
     watch.lap("grading")
     return [Rollout(*graded) for graded in zip(responses, problems, rewards, strict=True)]
 
@@ -261,19 +262,19 @@ def train_step(
     watch = progress.Stopwatch()
     responses = [each.response for each in rollouts]
     length = torch.tensor([len(response.tokens) for response in responses])  # [B]
-    penalty = grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # 0: none
+    penalty = grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # [B] <= 0
     rewards = torch.tensor([each.reward for each in rollouts]) + penalty  # [B] R
 
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     advantages = grpo.group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
 
-    # One pass at θ_old: log π_old of every token, and the rows v [N, F] that the method reads, for
-    # DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 at first.
-    size = cfg.mini_batch * cfg.group_size  # responses of an update
+    # One pass at θ_old gives log π_old of every token, and the rows v [N, F] that the method reads,
+    # for DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 at first.
+    size = cfg.mini_batch * cfg.group_size  # responses per update
     # On a single rank a prompt can run once for its responses, which then stay together.
     together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
-    # The mini-batches, each with this rank's micro-batches. In a micro-batch all responses have an
-    # advantage, or none has; every rank has equally many of both kinds, as FSDP runs in lockstep.
+    # Each mini-batch holds this rank's micro-batches. In a micro-batch all responses have an
+    # advantage, or none has. Every rank has equally many of either kind: FSDP runs in lockstep.
     plan = micro_batches.mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
     tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
@@ -281,8 +282,8 @@ def train_step(
     )
     watch.lap("old_logprob")
 
-    # ρ [N], the method's weight of every token, fixed during the updates; for DelTA λ̄, by
-    # delta.delta_coefficients(v, A).
+    # ρ [N], the method's weight of every token, is fixed during the updates. For DelTA it is λ̄,
+    # from delta.delta_coefficients(v, A).
     rho = method.checked_weights(tokens, v, cfg)
     del v  # frees its memory
     watch.lap("weighting")
@@ -300,7 +301,7 @@ def pass_at_theta_old(
 ) -> tuple[torch.Tensor, torch.Tensor, Rows | None]:
     """(log π_old [N], entropy [N], v or None), by one pass over the rollout batch.
 
-    Each rank runs its own micro-batches, and all get the numbers of all tokens. The rows v [n, F]
+    Each rank runs its own micro-batches, and every rank gets the results. The rows v [n, F]
     stay where they are computed: DelTA needs no further pass (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
@@ -313,7 +314,7 @@ def pass_at_theta_old(
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
         if method.features:
             v.add(micro.token_index, method.kept_features(outputs, gathered_head))  # [n, F]
-    old_logprob, entropy = ranks.sum_over_ranks(numbers)  # those of other ranks' tokens are 0
+    old_logprob, entropy = ranks.sum_over_ranks(numbers)  # other ranks' tokens are 0 here
     return old_logprob, entropy, v
 
 
@@ -328,14 +329,14 @@ def update(
 ) -> dict:
     """One optimiser step per mini-batch, on J = (1/N_b) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
-    N_b: tokens in the mini-batch, on all ranks. tokens: the rollout batch, N of them. rho: ρ [N],
-    of mean 1 over these: for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
+    N_b: tokens in the mini-batch, on all ranks. tokens: the N tokens of the rollout batch. rho:
+    ρ [N], whose mean is 1; for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
     """
     _, world = ranks.rank_and_world()
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
     for mini_batch in plan:
-        # Equally many on every rank; a rank's may be empty, n = 0.
+        # Every rank has equally many of them; on some ranks one may be empty, n = 0.
         active = [micro for micro in mini_batch.micro_batches if micro.has_advantage]
         if not active:
             continue  # every advantage is 0, on all ranks alike: there is no direction (App. C)
@@ -372,7 +373,7 @@ def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_nor
 
 
 def evaluate_and_save(run: Run, found: dict) -> None:
-    """Evaluate, log and save the newest step, which has these metrics; step 0 has none."""
+    """Evaluate, log and save after the newest step. found: its metrics; step 0 has none."""
     cfg, step = run.cfg, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         found = found | evaluate_held_out(run)

@@ -3,11 +3,12 @@
     accelerate launch trl_delta.py --method delta --proxy scalar --model_name_or_path ID \
         --dataset_name trl-lib/DeepMath-103K --reward_funcs trl_delta.right
 
-`--help` lists the flags of the weights; all others are those of `trl grpo`. TRL takes advantages
-[B, T]: with ρ A, its loss_type dapo is Eq. 8. docs/trl.md says what differs and what was tested.
+`--help` lists the flags of the token weights; all other flags are those of `trl grpo`. TRL takes
+advantages [B, T]: with ρ A, its loss_type dapo is Eq. 8. docs/trl.md lists what differs and what
+was tested.
 
-The weights need one more pass over each generation batch. TRL's own forward pass (trl 1.16) runs,
-so that it works with whatever TRL trains: replicas, shards, adapters. Hooks keep what TRL drops:
+The weights need one more pass over each generation batch. It is TRL's own forward pass (trl 1.16),
+so it works with whatever TRL trains: replicas, shards, adapters. Hooks keep what TRL drops:
 the states that enter the head, and Σ_y p(y)².
 
 Shapes: B responses of this rank, T tokens in the longest of them, n tokens of this rank, N tokens
@@ -87,7 +88,7 @@ class WeightedTrainer(GRPOTrainer):
 
 
 def end_like_train(trainer) -> None:
-    """Give TRL's sampler and model our end tokens, and the rewards our texts. Call once."""
+    """Give TRL's sampler and model our end tokens, and its rewards our texts. Call this once."""
     tokenizer = trainer._tokenizer
     ends = end_tokens(trainer.model, tokenizer)
     trainer.eos_token_ids = ends
@@ -103,14 +104,14 @@ def end_like_train(trainer) -> None:
     def batch_decode(responses, **_) -> list[str]:
         return [text([], response) for response in responses]
 
-    trainer.processing_class.batch_decode = batch_decode  # TRL's drops special tags of thought
+    trainer.processing_class.batch_decode = batch_decode  # TRL's own drops special tags of thought
 
 
 # ---- one more pass of TRL's model ----------------------------------------------------------------
 
 
 def add_head(trainer) -> None:
-    """Make the head of TRL's pass return OUTPUTS. Call once, before training."""
+    """Make the head of TRL's pass return OUTPUTS. Call this once, before training."""
     lm = trainer.model
     lm = lm.get_base_model() if hasattr(lm, "get_base_model") else lm  # without adapters
     add_fused_lm_head(lm, trainer.temperature, trainer.args.cast_lm_head_to_fp32, OUTPUTS)
@@ -175,7 +176,7 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs
         length=length,
         reward=torch.full_like(advantage, torch.nan),  # TRL does not return the rewards
         advantage=advantage.repeat_interleave(length),
-        sampler_logprob=old_logprob,  # no method reads the sampler's
+        sampler_logprob=old_logprob,  # a stand-in: no method reads it
         old_logprob=old_logprob,
         entropy=everyone(outputs.entropy),
         seed=trainer.args.seed + trainer.state.global_step,  # each step has its own random weights

@@ -1,7 +1,8 @@
 """Multiple choice: options with letters, as known data sets hold them, or as a problem shows them.
 
-A problem is {"problem": text with its options, "answer": a letter, "choice": True}. Its text or its
-answer is empty for a gap: the caller drops it. What cannot be read raises ValueError.
+A problem is {"problem": text with its options, "answer": a letter, "choice": True}. If the record
+has a gap, the text or the answer is empty, and the caller drops the problem. A record that cannot
+be read raises ValueError.
 """
 
 import random
@@ -35,12 +36,12 @@ def multiple_choice(question, options, right, by_index: bool) -> dict:
     if not (question and options and right):
         return {"problem": "", "answer": ""}
     if not isinstance(options, list) or not 2 <= len(options) <= len(LETTERS):
-        raise ValueError(f"its options are no list of 2 to {len(LETTERS)} texts")
+        raise ValueError(f"its options are not a list of 2 to {len(LETTERS)} texts")
     letters = [*LETTERS[: len(options)]]
     if by_index and right in map(str, range(len(options))):
         right = letters[int(right)]
     if right not in letters:
-        raise ValueError(f"column answer, {right} is no letter of its {len(options)} options")
+        raise ValueError(f"column answer, {right} is not a letter of its {len(options)} options")
     texts = [cell_text(option, "options") for option in options]
     if not all(texts):
         return {"problem": "", "answer": ""}
@@ -50,7 +51,7 @@ def multiple_choice(question, options, right, by_index: bool) -> dict:
 
 
 def shown_letter(gold: str, text: str) -> str:
-    """The letter A-J that a gold stands for, if the text shows the options up to it; else empty.
+    """The letter A-J that a gold answer stands for, if the text shows options up to it; else "".
 
     They are shown as (A) 3, A) 3, A. 3 or A: 3.
     """

@@ -1,8 +1,8 @@
 """On a GPU, a chunk's one-token pass as a CUDA graph: recorded once, then replayed for each token.
 
-Launching its hundreds of short kernels one by one takes several times as long as they run. A graph
-launches them at once, but always with the same shapes and addresses. So the cache has all columns
-of the chunk from its start, and the device counts those that are filled. Two tokens, count = 2:
+Launching a pass's hundreds of short kernels one by one takes several times as long as running them.
+A graph launches them at once, but always with the same shapes and addresses. So the cache has all
+columns of the chunk from its start, and the device counts the filled ones. Two tokens, count = 2:
 
     ids   [ . p q ]      runs [ q ], which gives a      runs [ a ], which gives b
     cache [ . p _ _ ]         [ . p q _ ]                    [ . p q a ]
@@ -19,12 +19,12 @@ from transformers.cache_utils import StaticLayer
 
 DEVICE = "cuda"
 
-# Numbers of a block of logits on the CPU, whose p is 8 MB in float64: allocating more than 32 MB
-# for every token takes several times as long as the draw itself.
+# The logits in a block on the CPU, whose p is 8 MB in float64: allocating more than 32 MB for every
+# token takes several times as long as the draw itself.
 DRAW_BLOCK = 2**20
 
-# The model types that tests/test_architectures.py, or a run, has recorded on a GPU. Add one after
-# its tests on a GPU: another's pass may read a value on the host, which no recording can.
+# The model types that tests/test_architectures.py, or a run, has recorded on a GPU. Add a type only
+# after its tests on a GPU: its pass may read a value on the host, and no recording can do that.
 RECORDED = ["llama", "mistral", "ministral3", "olmo3", "opt", "qwen2", "qwen3"]
 RECORDED += ["gemma2", "gemma3_text", "gemma4_text"]
 
@@ -39,13 +39,13 @@ def can_capture(lm) -> bool:
 
 
 def reads_values(part: torch.nn.Module) -> bool:
-    """Whether this part may choose by values: experts, or rotary frequencies by the length."""
-    rope = str(getattr(part, "rope_type", ""))  # of each kind of layer, in some models
+    """Whether a part chooses by values: experts by the token, or frequencies by the length."""
+    rope = str(getattr(part, "rope_type", ""))  # some models have one for each kind of layer
     return "dynamic" in rope or "longrope" in rope or "Experts" in type(part).__name__
 
 
 class FixedLayer(StaticLayer):
-    """transformers' cache of fixed length, with the columns of a DynamicLayer and `spare` ones."""
+    """transformers' cache of fixed length: the columns of a DynamicLayer and `spare` empty ones."""
 
     def __init__(self, layer, spare: int):
         columns = layer.keys.shape[2]
@@ -61,8 +61,8 @@ class FixedLayer(StaticLayer):
 class ChunkDraws(LogitsProcessor):
     """Draws a chunk's tokens, one after another: `generate` then has no other choice.
 
-    What it counts and keeps lives on the device, so that the host waits only after a chunk, and a
-    recording can write it.
+    The count and the results live on the device, so that the host waits only after a chunk, and a
+    recording can write them.
     """
 
     def __init__(self, draw: Callable, u: torch.Tensor):
@@ -78,10 +78,10 @@ class ChunkDraws(LogitsProcessor):
         pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
         drawn = [self.draw(*pair) for pair in pairs]
         token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
-        finite = logits.amax(dim=-1, keepdim=True).isfinite()  # NaN and +inf are highest
+        finite = logits.amax(dim=-1, keepdim=True).isfinite()  # amax finds NaN and +inf
         self.logprob.index_copy_(1, self.column, logprob.where(finite, torch.nan))
         self.column += 1
-        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # a copy of its own
+        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # no one else reads these
 
 
 def captured_tokens(
@@ -89,12 +89,12 @@ def captured_tokens(
 ) -> torch.Tensor:
     """The next tokens of each response, as many as `draws` has: [R, T]. Fills all of `cache`.
 
-    ids, mask [R, L]: padded on the left. cache: of sampler.prefilled. No token ends a response
+    ids, mask [R, L]: padded on the left. cache: from sampler.prefilled. No token ends a response
     here: the caller cuts off what follows one.
     """
     count = draws.count
     fixed = Cache(layers=[FixedLayer(layer, count) for layer in cache.layers])
-    padding = torch.nn.functional.pad(mask, (0, count - 1), value=1)  # 0 on the left alone
+    padding = torch.nn.functional.pad(mask, (0, count - 1), value=1)  # 0 is on the left only
     token, position = ids[:, -1:].clone(), mask.sum(dim=1, keepdim=True) - 1  # [R, 1]
     new, column = ids.new_zeros(len(ids), count), ids.new_zeros(1)
 
@@ -106,7 +106,7 @@ def captured_tokens(
         column.add_(1)
         position.add_(1)
 
-    one_token()  # the first one; this also loads the kernels, as no recording can
+    one_token()  # the first one; this also loads the kernels, which no recording can do
     if count > 1:
         repeat(one_token, count - 1)
     for layer, filled in zip(cache.layers, fixed.layers, strict=True):
@@ -115,9 +115,9 @@ def captured_tokens(
 
 
 def repeat(kernels: Callable[[], None], times: int) -> None:
-    """Record what `kernels` launches, which runs nothing, then launch it so often."""
+    """Record what `kernels` launches without running it, then run the recording `times` times."""
     graph = torch.cuda.CUDAGraph()
-    # By default a call of NCCL's watchdog, a thread of its own, would end the recording.
+    # By default a call from another thread, NCCL's watchdog, would end the recording.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         kernels()
     for _ in range(times):

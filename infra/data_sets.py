@@ -22,15 +22,15 @@ from infra.ranks import is_first_rank
 
 @dataclass(frozen=True)
 class Source:
-    """A data set on the hub. The columns do not matter if infra/problems.py has its layout."""
+    """A data set on the hub. The columns do not matter if infra/problems.py lists its layout."""
 
     hub: str  # owner/set:config:split@revision, where only owner/set is needed
     problem_column: str = "problem"
     answer_column: str = "answer"
-    options: dict = field(default_factory=dict)  # of load_dataset
+    options: dict = field(default_factory=dict)  # for load_dataset
     only: tuple[str, str] | None = None  # only the records with this (column, value)
     sample: int | None = None  # a fixed random sample of this many records
-    whole: bool = False  # whether a problem keeps its record, for a reward of one's own
+    whole: bool = False  # whether a problem keeps its record, for a user's own reward
 
 
 LIVECODEBENCH = [  # release_v6, because the paper names none; datasets runs no loading script
@@ -60,7 +60,7 @@ SOURCES = {
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
 OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
-# A column of one option each: a word, which may be missing, and its label
+# A column that holds one option: a word, which may be missing, and the option's label
 OPTION = re.compile(r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)")
 NUMBER = re.compile(r"-?[\d.]+|None|")  # or a gap
 MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
@@ -101,7 +101,7 @@ def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[s
 
 
 def needed_columns(names: list[str], source: Source) -> list[str]:
-    """The source's columns only, if `names` has them: DeepMath's others are long."""
+    """The columns to read: only the source's, if `names` has them, since others may be long."""
     columns = (source.problem_column, source.answer_column, "tests")
     present = [column for column in columns if column in names]
     if source.whole or source.problem_column not in present or len(present) == 1:
@@ -113,7 +113,7 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
 def option_columns(names: list[str], records: list[dict]) -> list[str]:
     """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
 
-    Numbers in columns a, b may belong to a problem.
+    Columns such as a and b do not count if they hold only numbers, which may belong to a problem.
     """
     lists = [name for name in names if name in OPTIONS]
     found = {}  # word before the label -> columns
@@ -129,9 +129,9 @@ def option_columns(names: list[str], records: list[dict]) -> list[str]:
 
 
 def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
-    """As read_table, for a set on the hub or a folder. Raises the errors that it expects.
+    """Like read_table, for a set on the hub or a folder. Raises the errors that it expects.
 
-    Training takes the split `train`, evaluation `test` where there is one.
+    Training takes the split `train`, and evaluation takes `test` where there is one.
     """
     path, given = hub_arguments(source.hub)
     if not path:
@@ -152,7 +152,7 @@ def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str
         table = table.select(random.Random(0).sample(range(len(table)), source.sample))
     needed = table.select_columns(needed_columns(table.column_names, source))
     records = records_of(needed.with_format("arrow")[:])
-    # A column of texts and numbers, say, holds JSON.
+    # `datasets` stores a column of mixed types, such as texts and numbers, as JSON.
     mixed = Features({x: kind for x, kind in needed.features.items() if "Json(" in str(kind)})
     if mixed:
         records = [x | mixed.decode_example({key: x[key] for key in mixed}) for x in records]
@@ -168,10 +168,10 @@ def hub_arguments(hub: str) -> tuple[str, dict[str, str]]:
 
 
 def read_file(path: Path, source: Source) -> tuple[list[dict], list[str]]:
-    """As read_table, for a local file; no names where the records have them all.
+    """Like read_table, for a local file; [] for the names if the records have them all.
 
-    load_dataset would return a cached copy of a file that was replaced, make a date of the text
-    2024-01-02 and a number of 007, and round integers above 2^53.
+    load_dataset would return a cached copy of a file that was replaced, turn the text 2024-01-02
+    into a date and 007 into a number, and round integers above 2^53.
     """
     if path.suffix == ".parquet":
         file = parquet.ParquetFile(path)
@@ -187,7 +187,7 @@ def read_file(path: Path, source: Source) -> tuple[list[dict], list[str]]:
 
 
 def records_of(table: pa.Table) -> list[dict]:
-    """The rows. A float32 cell is the shortest number it may stand for: 0.1, not 0.10000000149."""
+    """The rows. A float32 cell becomes the shortest number it can be: 0.1, not 0.10000000149."""
     for i, name in enumerate(table.column_names):
         if table[i].type == pa.float32():
             shortest = table[i].cast(pa.string()).cast(pa.float64())
@@ -201,7 +201,7 @@ def read_csv(text: str) -> list[dict]:
     records = list(reader)
     names = reader.fieldnames or []
     if len(set(names)) < len(names):
-        raise ValueError(f"two columns have one name: {', '.join(names)}")
+        raise ValueError(f"two columns have the same name: {', '.join(names)}")
     for number, record in enumerate(records, start=1):
         if None in record:
             raise ValueError(f"record {number} has more cells than the header")

@@ -1,7 +1,7 @@
 """The files of an evaluation: a folder for each benchmark, with responses.jsonl.
 
 A line holds the text of its problem, so a response belongs to its problem whatever becomes of the
-data set. Without this room evaluate.py would sample every benchmark again.
+data set. Without these files evaluate.py would sample every benchmark again.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ def load_benchmarks(cfg) -> dict[str, list[dict]]:
     """Output folder name -> problems, cut to --limit, for --benchmarks in an evaluate.Settings.
 
     A file's folder has the file's name without its path, since responses depend on the name.
-    Raises UserError if two would share a folder.
+    Raises UserError if two benchmarks would share a folder.
     """
     benchmarks = {}
     for name in filter(None, map(str.strip, cfg.benchmarks.split(","))):
@@ -40,7 +40,7 @@ def write_averages(averages: dict, folder: Path) -> None:
     """Write averages.json, and print its averages as a Markdown table."""
     write_json(folder / "averages.json", averages)
     n = averages["sampling"]["samples"]
-    own = averages["reward"]  # --reward, which is no accuracy
+    own = averages["reward"]  # --reward: its mean is no accuracy
     heads = (f"mean reward of {n}", f"best of {n}") if own else (f"avg@{n}", f"pass@{n}")
     digits = ".4f" if own else ".2%"
     print(f"| benchmark | problems | {' | '.join(heads)} | standard error |\n|---|---|---|---|---|")

@@ -72,7 +72,7 @@ class Parser(ArgumentParser):
     """
 
     def __init__(self, config: type, prog: str, description: str, names=None):
-        lines = partial(HelpFormatter, max_help_position=30, width=180)  # one for each flag
+        lines = partial(HelpFormatter, max_help_position=30, width=180)  # one line for each flag
         super().__init__(
             prog, f"{prog} [flags]", description, formatter_class=lines, allow_abbrev=False
         )
@@ -94,7 +94,7 @@ class Parser(ArgumentParser):
                 type=partial(value_of, option),
                 default=SUPPRESS,
                 choices=choices,
-                help=help.replace("%", "%%"),  # argparse would format it
+                help=help.replace("%", "%%"),  # argparse formats it with %
                 **value,
             )
 
@@ -114,7 +114,7 @@ def of_other_methods(config, method: str) -> list[str]:
 
 
 def defining_flags(config) -> dict:
-    """The flags in a Config that a run's results depend on."""
+    """The flags in a Config that a run's results depend on, with their values."""
     left_out = of_other_methods(config, config.method)
     defining = [option.name for option in fields(config) if not option.metadata["free"]]
     return {name: getattr(config, name) for name in defining if name not in left_out}

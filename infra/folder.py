@@ -1,7 +1,7 @@
 """The folder of a run, an evaluation or a study: its owner, and files that survive a kill.
 
 config.json holds the owner's `identity_of`. Files are replaced in one rename, or appended line by
-line. What a kill leaves is named UNFINISHED.
+line. A file or folder that a kill left incomplete has UNFINISHED in its name.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ UNFINISHED = "being-written"
 
 
 def identity_of(command: str, flags: dict, model: Path, **seen: list) -> dict:
-    """What a command's results depend on: its name and flags, and the `hash_of` what it reads.
+    """What a command's results depend on: its name, its flags, and hashes of what it reads.
 
     model: its folder. seen: what the model is given; prompts=[token ids, ...] gives prompts_hash.
     """
@@ -39,9 +39,9 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
     """Create `folder`, and lock it until this process ends.
 
     identity: the part of config.json, which the caller writes, that must stay the same. written:
-    patterns of the files that will be written. flags: their dataclass; one that an older
-    config.json lacks had its default. Raises UserError, and leaves the folder as it is, if it has
-    another identity, holds such files but no config.json, is in use, or cannot be written.
+    patterns of the files that will be written. flags: the dataclass of the flags; a flag that an
+    older config.json lacks had its default. Raises UserError, and leaves the folder as it is, if
+    it has another identity, holds such files but no config.json, is in use, or cannot be written.
     """
     others = [path.name for pattern in written for path in folder.glob(pattern)]
     if (folder / "config.json").exists():
@@ -77,9 +77,9 @@ def hash_of(content: list | dict, model: Path | None = None) -> str:
     """A hash of what results depend on: 16 hex digits.
 
     content: problems or prompts in their order, lists of them, or an identity.
-    model: a Hugging Face folder: its config, tokenizer and chat template, and of its weights the
-    names, the sizes, the headers and samples, which a step of training changes; no time, so that a
-    copy of the folder is the same model.
+    model: a Hugging Face folder. The hash reads its config, tokenizer and chat template, and of its
+    weights the names, the sizes, the headers and samples, which a step of training changes. It
+    reads no time, so a copy of the folder is the same model.
     """
     digest = sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for path in sorted(model.iterdir()) if model else ():
@@ -107,7 +107,7 @@ def writing(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as error:
         if isinstance(error, CheckpointException):
             error, _ = next(iter(error.failures.values()))  # the first rank's
-        if isinstance(error.__context__, OSError):  # behind torch's own
+        if isinstance(error.__context__, OSError):  # the cause of torch's error
             error = error.__context__
         remedy = "make room or allow writing there, then rerun the command"
         raise Stop(f"{path} could not be written ({first_line(error)}): {remedy}", 1) from error

@@ -1,8 +1,8 @@
-"""Grades responses as 1.0 or 0.0, by their answer, their program or their letter.
+"""Grades responses by their answer, their program or their letter, or by a user's own function.
 
-Without this room a reward would be verify.py's alone: no letters, no programs, no function of the
-user's. `grade_all` grades a list of responses. `grade_on_ranks` splits it over the ranks: each
-response is graded once, and all ranks get the grades.
+Without this file verify.py alone would grade, and only answers. `grade_all` grades a list of
+responses as 1.0 or 0.0. `grade_on_ranks` splits a list over the ranks, and uses --reward if it is
+given: each response is graded once, and all ranks get the grades.
 """
 
 import math
@@ -24,7 +24,7 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
     """1.0 for each response text that solves its problem, else 0.0.
 
     A problem has tests, the letter of the right choice, or an answer. truncated: whether a response
-    was cut off at its limit (see verify.reward). A letter has to be stated in any case.
+    was cut off at its limit (see verify.reward). A letter must always be stated explicitly.
     """
     grades = [0.0] * len(texts)
     with_tests = []
@@ -61,8 +61,8 @@ def own_reward(flag: str) -> Callable[[str, dict], float]:
 def rewards_by(flag: str, texts: list[str], problems: list[dict]) -> list[float]:
     """The rewards by the function of --reward. Raises UserError.
 
-    It gets a response's text and its problem: the whole record of the data set, with the problem
-    and the answer as train.py reads them. It returns the reward, one finite number.
+    The function gets a response's text and its problem: the whole record of the data set, with the
+    problem and the answer as train.py reads them. It returns the reward, one finite number.
     """
     function = own_reward(flag)
     rewards = []
@@ -99,7 +99,7 @@ def grade_on_ranks(responses: list, problems: list[dict], reward: str = "") -> l
     """The reward of each response to its problem, with the work split over the ranks.
 
     responses: records with `text` and `truncated`. reward: --reward; without it verify.py, tests or
-    letters tell. All ranks get all rewards. Raises UserError.
+    letters decide. All ranks get all rewards. Raises UserError.
     """
 
     def grade_share(share: list[tuple]) -> list[float]:
@@ -116,10 +116,9 @@ def grade_on_ranks(responses: list, problems: list[dict], reward: str = "") -> l
 def refuse_unmatchable(problems: list[dict], where: str) -> None:
     """Raise UserError, which names `where`, if no response can match most gold answers.
 
-    If there are fewer of them, the first rank prints their number, and the first one with its
-    problem.
+    If fewer can never be matched, the first rank prints how many, and the first with its problem.
     """
-    # Others are graded by their tests or their letter.
+    # The other problems are graded by their tests or their letter.
     graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
     golds = {problem["answer"] for problem in graded}
     never = {gold for gold in golds if not is_matchable(gold)}
@@ -140,12 +139,12 @@ def refuse_unmatchable(problems: list[dict], where: str) -> None:
 
 
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
-MOST_WORDS = 8  # more is a sentence, not an answer; the golds of tests/answers have at most 3
+MOST_WORDS = 8  # more make a sentence; the gold answers in tests/answers have at most 3
 NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Louis"
 LIST_OF_TEXTS = re.compile(r"\[\s*['\"]")
 
 
 def is_matchable(gold: str) -> bool:
-    """Whether a short answer can equal a gold: no sentences, no list of texts, no question."""
+    """Whether a short answer can equal a gold answer: no sentences, list of texts or question."""
     is_text = NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS
     return bool(gold) and not is_text and not LIST_OF_TEXTS.match(gold) and earnable(gold)

@@ -1,6 +1,6 @@
 """The LM head in float32: in bfloat16 log p would err by 0.06 nats.
 
-It also knows the scale and the soft cap that some architectures put between W h and their logits.
+It also applies the scale and the soft cap that some architectures put between W h and their logits.
 
 Shapes: m tokens, H hidden size, V vocabulary size.
 """
@@ -11,10 +11,10 @@ from infra.errors import UserError
 from infra.onednn import FastLinear, fast_linear, use_fast_products
 from infra.ranks import full_tensor
 
-# A block of logits in a pass; three such tensors exist at once. A GPU's blocks are large, because
-# each block also reads the head's weights and adds to their gradient.
+# The size of a block of logits in a pass; three such tensors exist at once. A GPU's blocks are
+# large, because each block also reads the head's weights and adds to their gradient.
 LOGIT_BLOCK = 2**26  # logits, on the CPU
-BLOCK_SHARE = 1 / 75  # of a GPU's memory: of 80 GB 2^28 logits; larger blocks were no faster
+BLOCK_SHARE = 1 / 75  # of a GPU's memory: 2^28 logits of 80 GB; larger blocks were no faster
 
 
 class Head(FastLinear):
@@ -45,7 +45,7 @@ def float32_linear(
 class Float32Product(torch.autograd.Function):
     """h W.T in float32 from factors in h's dtype: h [m, H], W [V, H] in any dtype. CUDA only.
 
-    A Function, so that the gradient of W is in float32 too.
+    It is a Function, so that the gradient of W is in float32 too.
     """
 
     @staticmethod
@@ -90,7 +90,10 @@ def scale_and_cap(config) -> tuple[float, float | None]:
 
 
 def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
-    """The full matrix [V, H] from h to logits, on all ranks. UserError for a bias or a soft cap."""
+    """The full matrix [V, H] from h to logits, on all ranks.
+
+    Raises UserError if the head has a bias or a soft cap.
+    """
     head = lm.get_output_embeddings()
     scale, cap = scale_and_cap(lm.config)
     if head.bias is not None or cap is not None:
@@ -102,7 +105,7 @@ def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
 
 
 def block_size(device: torch.device, numbers: int) -> int:
-    """How many tokens with so many numbers each, such as V logits, a pass takes at once."""
+    """How many tokens a pass takes at once, each with this many numbers, such as V logits."""
     block = LOGIT_BLOCK
     if device.type != "cpu":
         block = int(BLOCK_SHARE * torch.cuda.get_device_properties(device).total_memory / 4)

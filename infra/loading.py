@@ -23,8 +23,8 @@ from infra.onednn import packed_weights
 from infra.ranks import on_first_rank, rank_and_world, this_device
 from infra.sampler import Batch
 
-LENGTHS = (48, 29, 9)  # of the checked sequences, padded; the longest prompt, of 40, is shared
-LAST = 8  # tokens of each that are compared: the last ones, which the sampler is forced to choose
+LENGTHS = (48, 29, 9)  # tokens of the checked sequences; the longest prompt, of 40, is shared
+LAST = 8  # the last tokens of each are compared; the sampler is forced to choose them
 
 # The largest mean difference of log-probabilities that counts as rounding, nats. Random models of 4
 # to 64 layers gave at most 1.1e-5 in float32 and 0.14 in bfloat16 (0.05 with 28 layers), on a CPU.
@@ -40,8 +40,8 @@ class Published:
     config: object  # of its language model
     generation_config: object
     buffers: dict[str, torch.Tensor]  # some, such as rotary frequencies, are in no file
-    logprobs: torch.Tensor  # reference_logprobs, for `check`
-    lm: torch.nn.Module | None = None  # on the first rank; its language model, without images
+    logprobs: torch.Tensor  # reference_logprobs, for both checks
+    lm: torch.nn.Module | None = None  # on the first rank: the language model inside
 
     def without_weights(self) -> torch.nn.Module:
         """Its language model on the meta device, with our linear layers. It has no dropout."""
@@ -55,9 +55,9 @@ class Published:
 
     @torch.no_grad()
     def give_slices(self, lm: torch.nn.Module) -> None:
-        """Give every rank its slices of the weights, tensor by tensor, and all buffers. Once.
+        """Give every rank its slices of the weights, tensor by tensor, and all buffers.
 
-        lm: sharded, on the meta device. The first rank's copy is freed (33 GB for 8B).
+        lm: sharded, on the meta device. Call this once: it frees the first rank's copy (8B: 33 GB).
         """
         lm.to_empty(device=this_device())
         for key, parameter in lm.named_parameters():
@@ -70,7 +70,7 @@ class Published:
         self.lm = None
 
     def check_training(self, policy: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Refuse a policy that differs. All ranks call this. Raises UserError."""
+        """Refuse a policy that differs from `logprobs`. All ranks call this. Raises UserError."""
         found = policy_logprobs(self.name, policy)
         refuse_difference(self.name, "training", found, self.logprobs, dtype)
 
@@ -86,7 +86,7 @@ def published_model(name: str | Path) -> Published:
     All ranks call this. Raises UserError.
     """
     folder, _, tokenizer = locate(name)
-    weights = []  # of the first rank: what `read` returns is sent to all
+    weights = []  # only on the first rank, since what `read` returns is sent to all
 
     def read() -> tuple:
         whole, lm = from_files(name, folder, torch.float32)  # rounds no weight
@@ -140,8 +140,8 @@ def logprobs_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
     """log p from the model's own forward pass, without padding or cache: [3, LAST].
 
-    lm: from_pretrained's model, with any parts for images, on the CPU, so even one that fits on
-    GPUs only in shards is checked. Raises UserError if it does not run.
+    lm: from_pretrained's model, with any parts for images. It is on the CPU, so that a model that
+    fits on GPUs only in shards is checked too. Raises UserError if it does not run.
     """
     logprobs = []
     with one_line(name, "its architecture does not run with its config.json"):
@@ -170,7 +170,7 @@ def policy_logprobs(name: str | Path, policy: torch.nn.Module) -> torch.Tensor:
 def sampler_logprobs(name: str | Path, lm) -> torch.Tensor:
     """log p from the sampler, with a cache and padding: [1, 3, LAST]. All ranks call this.
 
-    On a GPU [2, 3, LAST]: by `generate`, and recorded (infra/cuda_graph.py).
+    On a GPU [2, 3, LAST]: by `generate`, and by a recording (infra/cuda_graph.py).
     """
     sequences = random_sequences(lm.config.vocab_size)
     tokens = torch.stack([sequence[-LAST:] for sequence in sequences])  # [3, LAST]

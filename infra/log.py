@@ -46,7 +46,7 @@ def shown_prompt(tokenizer, prompt: list[int], ends: list[int]) -> dict:
 def tracker_of(text: str):
     """The module --track, whose functions init, log and finish are called as wandb's are.
 
-    Raises UserError if it is not installed, or has other functions.
+    Raises UserError if it is not installed, or lacks one of them.
     """
     tracker = module_of("track", text)
     for name in ("init", "log", "finish"):
@@ -114,10 +114,10 @@ def hint_at_equal_rewards(run) -> None:
 
 
 def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -> None:
-    """Append --samples responses to samples.jsonl, two or more from groups spread over the batch.
+    """Append --samples responses to samples.jsonl, from a few groups spread over the batch.
 
-    The first two rewards of a group differ if any do. Tests, which are often long, are left out;
-    `lambda` is the token's ρ. rollouts, tokens, weight: as in train.train_step.
+    A group's first two rewards in the file differ if any of them do. Tests, which are often long,
+    are left out; `lambda` is the token's ρ. rollouts, tokens, weight: as in train.train_step.
     """
     if run.rank > 0 or not run.cfg.samples:
         return

@@ -29,12 +29,12 @@ def of_rollouts(rollouts: list, tokens) -> dict:
 
 
 def stated_answers(rollouts: list) -> list[bool]:
-    """Whether each response states an answer: a gain in reward may be one in format alone."""
+    """Whether each response states an answer: a gain in reward may be due to format alone."""
     return [states_answer(rollout.response.text, rollout.problem) for rollout in rollouts]
 
 
 def of_weights(tokens, weight: torch.Tensor, cfg) -> dict:
-    """What a method's weights ρ [N] single out.
+    """The metrics of a method's weights ρ [N]: which tokens they single out.
 
     A number that is not defined (an empty side, equal weights, no range) is left out.
     """
@@ -68,7 +68,8 @@ def of_updates(
     """The metrics of a step's updates.
 
     loss, clipped: sums over all mini-batches and ranks. norms: of the gradient, before clipping, at
-    each update; one that is not finite was skipped. A mini-batch without an update counts as 0.
+    each update. An update whose norm is not finite was skipped. A mini-batch without an update has
+    loss 0.
     """
     finite = [norm for norm in norms if math.isfinite(norm)]
     return {
@@ -83,7 +84,7 @@ def of_updates(
 def is_clipped(method, logprob: torch.Tensor, tokens, cfg) -> torch.Tensor:
     """The tokens with an advantage to which the surrogate gives no gradient: bool [n].
 
-    The surrogate's slope in log π tells, whatever the surrogate is.
+    The surrogate's slope in log π decides, so this holds for any surrogate.
     """
     point = logprob.detach().requires_grad_()
     (slope,) = torch.autograd.grad(method.surrogate(point, tokens, cfg).sum(), point)
@@ -91,7 +92,7 @@ def is_clipped(method, logprob: torch.Tensor, tokens, cfg) -> torch.Tensor:
 
 
 def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:
-    """Pearson's, of two [n]; None if one of them is constant up to rounding."""
+    """Pearson's correlation of x and y, [n] each; None if one is constant up to rounding."""
     pair = torch.stack([x, y]).double()  # [2, n]
     if not (pair.std(dim=1, correction=0) > 1e-9).all():
         return None

@@ -1,8 +1,8 @@
 """A step's micro-batches: which responses run through the model together, and on which rank.
 
-Without this room a micro-batch would have a fixed number of responses, padded to the longest of
-the batch. Here responses of similar lengths run together, up to a number of tokens, and those to
-one prompt stay together. All ranks get equally many micro-batches, since they gather each other's
+A simpler loop would have a fixed number of responses in a micro-batch, padded to the longest of the
+batch. Here responses of similar lengths run together, up to a limit on tokens, and responses to one
+prompt stay together. All ranks get equally many micro-batches, since they gather each other's
 shards in every pass. For two responses of 3 and 2 tokens to the same prompt:
 
     ids    [ q q a b c ]      packed tokens   a b c d e
@@ -37,8 +37,8 @@ class MicroBatch(NamedTuple):
 class MiniBatch(NamedTuple):
     """The responses of one optimiser step, as this rank's micro-batches.
 
-    Those without an advantage come last: Eq. 8 gives them no gradient, so the update skips them. A
-    KL penalty on every token would need them.
+    Micro-batches without an advantage come last: Eq. 8 gives them no gradient, so the update skips
+    them. A KL penalty on every token would need them.
     """
 
     token_count: int  # tokens in all its responses, on all ranks
@@ -55,7 +55,7 @@ def mini_batches(
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
     responses: B rollout.Responses. advantages: [B]. micro_batch_tokens: limit on the tokens in a
-    micro-batch, including padding. share_prompts: whether a prompt that runs once counts once.
+    micro-batch, including padding. share_prompts: whether a prompt runs once for its responses.
     """
     prompts = [response.prompt for response in responses]
     length = [len(response.tokens) for response in responses]
@@ -66,7 +66,7 @@ def mini_batches(
         for has_advantage in (True, False):
             index = [i for i in of_step if bool(advantages[i] != 0) == has_advantage]
             blocks = blocks_of_prompts(index, prompts, length, micro_batch_tokens, share_prompts)
-            # This rank's groups of similar lengths, equally many on every rank; none for no index.
+            # Every rank gets equally many groups of similar lengths, and none if `index` is empty.
             for group in balanced_groups(blocks, micro_batch_tokens, *rank_and_world()):
                 micro_batches.append(padded(responses, group, has_advantage))
         steps.append(MiniBatch(sum(length[i] for i in of_step), micro_batches))
@@ -76,8 +76,8 @@ def mini_batches(
 def padded(responses: list, index: list[int], has_advantage: bool) -> MicroBatch:
     """The responses `index` of a rollout batch, padded to the longest of them.
 
-    A rank without responses runs two columns of padding, since ranks gather each other's shards,
-    and the policy drops the last column.
+    A rank without responses runs padding, since ranks gather each other's shards: two columns,
+    since the policy drops the last one.
     """
     first = [0, *accumulate(len(response.tokens) for response in responses)]  # packed token of each
     width = max((len(responses[i].prompt) + len(responses[i].tokens) for i in index), default=2)
@@ -115,9 +115,10 @@ class Block(NamedTuple):
 def blocks_of_prompts(
     index: list[int], prompts: list[list[int]], length: list[int], budget: int, share: bool
 ) -> list[Block]:
-    """The responses `index`, those to one prompt in one block, of at most `budget` tokens.
+    """The responses `index` in blocks of one prompt each and of at most `budget` tokens.
 
-    prompts: ids, of every response. length: response tokens of each. share: False: all run whole.
+    prompts: the prompt's ids for every response. length: response tokens of each. share: whether a
+    long prompt runs once for its block; if not, each block has one whole sequence.
     """
     groups = {}
     for i in index:
@@ -134,7 +135,7 @@ def blocks_of_prompts(
 
 
 def parts_of(group: list[int], length: dict, prompt: int, budget: int) -> list[list[int]]:
-    """Parts of a group of falling lengths: where padding would cost more than the prompt again."""
+    """Cut a group of falling lengths where padding would cost more than the prompt run again."""
     parts, waiting = [], [group]
     while waiting:
         group = waiting.pop()
@@ -157,8 +158,8 @@ def balanced_groups(
     """The sequences of this rank's groups of blocks; all ranks get equally many groups.
 
     In each round every rank runs one group: at most `budget` tokens, padding included, or a single
-    larger block; in the last round it may be empty. They are as even as the least number of rounds
-    allows, since a round takes as long as its longest.
+    larger block; in the last round it may be empty. The groups are as even as the least number of
+    rounds allows, since a round takes as long as its largest group.
     """
     blocks = sorted(blocks, key=lambda block: -block.longest)  # stable
     count = -(-len(neighbours(blocks, budget)) // world) * world
@@ -167,20 +168,20 @@ def balanced_groups(
         limit *= 1.02
     ends = [0, *accumulate(sizes + [0] * (count - len(sizes)))]
     groups = [blocks[start:end] for start, end in zip(ends, ends[1:], strict=False)]
-    # In each round, groups of about the same number of tokens.
+    # Sorted, so that the groups of a round have about the same number of tokens.
     groups.sort(key=tokens_of, reverse=True)  # stable
     return [[i for block in group for i in block.index] for group in groups[rank::world]]
 
 
 def tokens_of(group: list[Block]) -> int:
-    """Of a group, with padding: [40, 7] are 80, two rows of 7 with a prompt of 30 are 44."""
+    """A group's tokens, with padding: 80 for [40, 7], 44 for two rows of 7 with a prompt of 30."""
     rows = sum(len(block.index) for block in group)
     longest = max((block.longest for block in group), default=0)
     return rows * longest + len(group) * max((block.prompt for block in group), default=0)
 
 
 def neighbours(falling: list[Block], budget: float) -> list[int]:
-    """Cuts blocks of falling lengths into groups of similar lengths. Returns the groups' sizes.
+    """Cut blocks of falling lengths into groups of similar lengths. Returns the groups' sizes.
 
     No sequence is padded to more than twice its length. With lengths [40, 7, 5] and a budget of 200
     the sizes are [1, 2].

@@ -1,8 +1,8 @@
 """A model's files in a local folder or on the hub: its config, its tokenizer and its weights.
 
-Of a model of text and images, the language model inside is read. A model whose files are incomplete
-or contradict each other is refused in one line. loading.py checks at every load that the results
-are right.
+From a model of text and images, the language model inside is read. A model whose files are
+incomplete or contradict each other is refused in one line. loading.py checks at every load that the
+results are right.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one
 def locate(name: str | Path) -> tuple:
     """(folder, config, tokenizer) of a language model, given its folder or hub id.
 
-    Of a hub id, the weights are downloaded last. Raises UserError.
+    The weights of a hub id are downloaded last. Raises UserError.
     """
     # Keep progress bars and load reports out of the output; `from_files` raises load problems.
     hf_logging.set_verbosity_error()
@@ -44,16 +44,16 @@ def locate(name: str | Path) -> tuple:
 
 
 def downloaded(name: str | Path, files: list[str]) -> Path:
-    """The folder of a hub id in the cache, with these files of the id's own. Raises UserError."""
-    trouble = "no model folder or hub id, or no network: hf download ID --local-dir FOLDER"
+    """The cached folder of a hub id, with the files that match `files`. Raises UserError."""
+    trouble = "no model folder or hub id, or no network: run hf download ID --local-dir FOLDER"
     with one_line(name, trouble):
-        # One rank of a node downloads while the others wait. Folders in it hold other copies.
+        # One rank of a node downloads while the others wait. Subfolders hold copies in other forms.
         given = {"allow_patterns": files, "ignore_patterns": ["*/*"]}
         return Path(snapshot_download(str(Path(name)), **given))
 
 
 def read_configs(name: str | Path, folder: str | Path) -> tuple:
-    """(the model's config, its language model's): one and the same for text. Raises UserError."""
+    """(the model's config, its language model's), the same for a text model. Raises UserError."""
     if (Path(folder) / "adapter_config.json").exists():  # some hold their model's config.json, too
         raise UserError(f"--model {name} is an adapter: merge it into its model (docs/models.md)")
     with one_line(name, f"cannot read config.json of {folder}"):
@@ -72,7 +72,10 @@ def read_configs(name: str | Path, folder: str | Path) -> tuple:
 
 
 def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
-    """(from_pretrained's model, its language model), on the CPU. UserError if the files misfit."""
+    """(from_pretrained's model, its language model), on the CPU.
+
+    Raises UserError if the files do not fit each other.
+    """
     config, text = read_configs(name, folder)
     auto = AutoModelForCausalLM if config is text else modeling_auto.AutoModelForMultimodalLM
     with one_line(name, f"cannot read {folder}: its weights must be whole .safetensors files"):
@@ -80,9 +83,9 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
             folder,
             config=config,
             dtype=dtype,
-            trust_remote_code=False,  # None would ask, on the terminal
+            trust_remote_code=False,  # with None, transformers asks on the terminal
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # these are reported
+            ignore_mismatched_sizes=True,  # `report` lists them
             output_loading_info=True,
         )
     lm = whole if config is text else language_model(name, whole, text)
@@ -121,7 +124,7 @@ def with_old_names(config: dict) -> dict:
     Without rope_theta, transformers 4 would take 10000.
     """
     rope = config.get("rope_parameters") or {}
-    whole = rope.get("full_attention", rope)  # some have other parameters in layers with a window
+    whole = rope.get("full_attention", rope)  # some models have others in layers with a window
     if "rope_theta" not in whole:
         return config
     scaling = {name: x for name, x in whole.items() if name != "rope_theta"}

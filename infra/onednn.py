@@ -1,10 +1,10 @@
-"""A CPU's float32 products by oneDNN, where torch's own, MKL's, leave part of the processor idle.
+"""Float32 products by oneDNN on a CPU, where torch's own, MKL's, leave part of the processor idle.
 
-Sampling multiplies a few rows by all weights for every token: with 8 to 64 rows, and weights packed
-in oneDNN's layout once, 2.4 to 3.9 times as fast on an AMD processor with AVX-512. A pass with
-gradients multiplies many rows by weights as they are: 1.6 to 2.3 times as fast there. The
-operations are those of torch.compile, which have no public name. A torch or a processor without
-them computes as ever.
+Sampling multiplies a few rows by all weights for every token. With weights packed in oneDNN's
+layout once, products of 8 to 64 rows are 2.4 to 3.9 times as fast on an AMD processor with AVX-512.
+A pass with gradients multiplies many rows by unpacked weights, which is 1.6 to 2.3 times as fast
+there. The operations are those of torch.compile, which have no public name. If torch or the
+processor lacks them, torch's own products are used.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 NAMES = ("_reorder_linear_weight", "_linear_pointwise")
-ROWS = 32  # oneDNN chooses its layout for products with as many rows
-SMALL = 2**16  # weights of a layer that stays as it is: a core's cache holds them
+ROWS = 32  # oneDNN chooses its layout for products with this many rows
+SMALL = 2**16  # a layer with this many weights or fewer stays as it is: a core's cache holds them
 PLAIN = {"attr": "none", "scalars": [], "algorithm": ""}  # no operation after the product
 
 
 def operations() -> list[Callable]:
-    """Those of NAMES, or [] if this torch or this processor has not all of them."""
+    """The operations called NAMES, or [] if torch or the processor lacks one of them."""
     found = [getattr(torch.ops.mkldnn, name, None) for name in NAMES]
     fast = all(found) and torch.backends.cpu.get_cpu_capability().startswith("AVX")
     return found if fast else []
@@ -65,7 +65,7 @@ def packed_weights(lm: torch.nn.Module) -> Iterator[None]:
 
 
 def fast_linear(x: torch.Tensor, W: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
-    """W x + b with its gradients, as torch's `linear`: x [..., inputs], W [outputs, inputs]."""
+    """W x + b with its gradients, like torch's `linear`: x [..., inputs], W [outputs, inputs]."""
     fits = x.device.type == "cpu" and x.dtype == W.dtype == torch.float32 and x.numel() > 0
     if fits and W.numel() > SMALL and operations():
         return Product.apply(x, W, b)

@@ -2,7 +2,7 @@
 
 A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
 choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer. For a
-reward of one's own it also has "record", the whole record of the data set.
+user's own reward, a problem also has "record", the whole record of the data set.
 """
 
 import json
@@ -30,8 +30,8 @@ from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_pr
 from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
-DAY = date(2024, 7, 26)  # today, for every chat template: a run goes on tomorrow as today
-DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")  # today in a format, in a template
+DAY = date(2024, 7, 26)  # "today" in every chat template, so that a run's prompts never change
+DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")  # a chat template's call for today's date
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -45,16 +45,16 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    Records without a text or an answer are dropped, as are golds that stand for none and repeated
-    problems, of which the first counts; the first rank prints how many, and which columns are not
-    used. whole: for a reward of one's own, which reads the record; then no answer is needed. Raises
+    Records without a text or an answer are dropped, and so are records whose answer stands for none
+    and repeated problems, except the first. The first rank prints how many, and which columns are
+    not used. whole: keep the record for a user's own reward; then no answer is needed. Raises
     UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
     that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
 
-    own = Source(name, problem_column, answer_column)  # of a local file, only the columns matter
+    own = Source(name, problem_column, answer_column)  # for a local file, only the columns matter
     source = replace(SOURCES.get(name, own), whole=whole)
     records, columns = read_table(name, source, flag)
     where = f"{flag} {name}"
@@ -88,7 +88,7 @@ def load_problems(
 
 
 def report_unused(name: str, used: list, unused: list, records: int, kept: int) -> None:
-    """Print which columns the model does not see, and how many records are no problems."""
+    """Print which columns the model does not see, and how many records were dropped."""
     if unused and name not in SOURCES:
         print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
     if kept < records:
@@ -116,20 +116,19 @@ def load_sets(cfg) -> tuple[list[dict], list[dict]]:
 def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
     """Refuse sets that cannot be graded, and start the sandbox for programs. All ranks call this.
 
-    sets: their flag -> problems. reward: a function of the user's, which grades instead. Raises
-    UserError.
+    sets: their flag -> problems. reward: --reward, whose function grades instead. Raises UserError.
     """
     if reward:
         own_reward(reward)  # loads it
         return
     for where, problems in sets.items():
-        on_first_rank(refuse_unmatchable, problems, where)  # golds; prints how many
+        on_first_rank(refuse_unmatchable, problems, where)
     if any("tests" in problem for problems in sets.values() for problem in problems):
         on_first_rank(print_sandbox)
 
 
 def print_sandbox() -> None:
-    """Start the program sandbox, and print so. Raises UserError."""
+    """Start the program sandbox, and print a line about it. Raises UserError."""
     try:
         print(start_sandbox(), flush=True)
     except ProgramsError as error:
@@ -144,8 +143,8 @@ def reader_of(
 ) -> tuple[Callable[[dict, int], dict], list[str]]:
     """(the function of a record and its index that returns a problem, the columns it uses).
 
-    It reads the source's columns, else a known layout, else `question` as the problem, as in GSM8K.
-    Raises UserError if the records have none of these.
+    The function reads the source's columns, else a known layout, else `question` as the problem, as
+    in GSM8K. Raises UserError if the records have none of these.
     """
     answer = "tests" if "tests" in columns else source.answer_column
     needed = [source.problem_column] if source.whole else [source.problem_column, answer]
@@ -157,8 +156,8 @@ def reader_of(
         source, missing = replace(source, problem_column="question"), []
     if missing:
         raise UserError(
-            f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column, "
-            "--answer-column"
+            f"{where} has no column {missing[0]}, only {', '.join(columns)}: see --problem-column "
+            "and --answer-column"
         )
     return partial(read_record, source), [source.problem_column, answer]
 
@@ -182,7 +181,7 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     if tests is None:
         answer = record.get(source.answer_column)
         if source.whole and not isinstance(answer, str):
-            return problem | {"answer": answer}  # as it is: a reward of one's own reads it
+            return problem | {"answer": answer}  # unchanged: the user's own reward reads it
         answer = short_answer(cell_text(answer, source.answer_column))
         letter = shown_letter(answer, problem["problem"])
         return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
@@ -190,7 +189,7 @@ def read_record(source: Source, record: dict, index: int) -> dict:
 
 
 def is_message(cell) -> bool:
-    """Whether a cell is {"role": "user", "content": text} or alike."""
+    """Whether a cell is {"role": "user", "content": text} or similar."""
     return isinstance(cell, dict) and "role" in cell and isinstance(cell.get("content"), str)
 
 
@@ -214,7 +213,7 @@ def verl_problem(record: dict, index: int) -> dict:
     return read_record(source, record | {source.answer_column: gold}, index)
 
 
-KNOWN = [  # (columns of a known set, reader), before those of programs.problems.LAYOUTS
+KNOWN = [  # (columns of a known set, reader), tried before programs.problems.LAYOUTS
     (("prompt", "reward_model"), verl_problem),
     (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
     (("question", "options", "answer", "answer_index"), mmlu_problem),
@@ -245,8 +244,8 @@ def encode_prompts(
     """(problems, prompts): the problems that are kept, and the token ids of their prompts.
 
     Problems whose prompts exceed `limit` tokens are dropped, and the first rank prints how many. A
-    literal `\\n` in the template, as typed in a shell, is a line break. system: a first message of
-    chats that have none. template_args: a JSON dictionary for the chat template. Raises UserError
+    literal `\\n` in the template, as typed in a shell, is a line break. system: a system message
+    for chats without one. template_args: a JSON dictionary for the chat template. Raises UserError
     if no problem remains, or a template does not fit.
     """
     if (system or template_args) and (template or not tokenizer.chat_template):
@@ -274,8 +273,9 @@ def encode_prompts(
 def encode_prompt(problem: dict, tokenizer, template: str, system: str, options: dict) -> list[int]:
     """Token ids: the problem in `template`, or its chat, or the problem and an instruction.
 
-    The last two pass the chat template, if the model has one; UserError if it fails, or leaves the
-    problem out. An instruction that the tokenizer cannot spell, such as the toy's, is left out.
+    The last two go through the chat template, if the model has one. Raises UserError if the
+    template fails, or leaves the problem out. An instruction that the tokenizer cannot spell, such
+    as the toy's, is left out.
     """
     text, chat = problem["problem"], problem.get("chat")
     if template:
@@ -295,7 +295,7 @@ def encode_prompt(problem: dict, tokenizer, template: str, system: str, options:
         form = options | {"chat_template": dated, "add_generation_prompt": True, "tokenize": False}
         text = tokenizer.apply_chat_template(chat, **form)
         if chat[-1]["content"].strip() not in text:
-            raise ValueError("the problem is missing: it may expect a list of parts")
+            raise ValueError("it leaves the problem out: it may expect a list of parts")
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
@@ -310,7 +310,7 @@ def encode_text(text: str, tokenizer) -> list[int]:
 
 
 def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None:
-    """Raise UserError if the model lacks positions for a response, or a prompt's token."""
+    """Raise UserError if the model has too few positions for a response, or no such token."""
     limit = getattr(config, "max_position_embeddings", None)
     scheme = getattr(config, "rope_parameters", None) or {}
     if scheme.get("rope_type") == "longrope":
@@ -326,4 +326,7 @@ def refuse_length(config, prompts: list[list[int]], max_new_tokens: int) -> None
     largest = max((token for prompt in prompts for token in prompt), default=0)
     size = config.vocab_size
     if largest >= size:
-        raise UserError(f"token {largest} in a prompt: the model knows {size}, its tokenizer more")
+        raise UserError(
+            f"a prompt has token {largest}, but the model has {size} tokens: put the model's own "
+            "tokenizer in its folder"
+        )

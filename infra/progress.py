@@ -11,12 +11,12 @@ from infra.ranks import is_first_rank
 
 
 class Progress(tqdm):
-    """A bar of what is done in one stage, on the first rank; in a log once per minute."""
+    """A bar of what is done in one stage, on the first rank; a log gets it once per minute."""
 
     monitor_interval = 0  # tqdm then starts no thread
 
     def __init__(self, stage: str, total: int, unit: str = "tokens"):
-        pause = 1 if sys.stderr.isatty() else 60  # seconds before the first output, and between
+        pause = 1 if sys.stderr.isatty() else 60  # seconds before each output
         shown = {"unit": f" {unit}", "leave": False, "delay": pause, "mininterval": pause}
         super().__init__(desc=stage, total=total, disable=not is_first_rank(), **shown)
 
@@ -48,5 +48,5 @@ class Stopwatch:
 
 
 def total_seconds(metrics: dict[str, float]) -> float:
-    """Of all stages in the metrics of a step."""
+    """The seconds of all stages in the metrics of a step."""
     return sum(x for name, x in metrics.items() if name.startswith("seconds_"))

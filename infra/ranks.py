@@ -16,7 +16,7 @@ from infra.errors import Stop, UserError
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container's processor time, on Linux
 DTYPES = ["auto", "float32", "bfloat16"]  # the values of --dtype
-LIMIT = timedelta(hours=6)  # a rank may sample hours longer than others; then the run ends
+LIMIT = timedelta(hours=6)  # how long a rank waits for the others, which may sample longer
 
 
 def this_device() -> torch.device:
@@ -34,7 +34,7 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
     if flag != "auto":
         return getattr(torch, flag)
     on_cpu = this_device().type == "cpu"
-    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # a T4, a V100
+    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # such as a T4
         return torch.float32
     return torch.bfloat16
 
@@ -60,7 +60,7 @@ def start_ranks() -> None:
         return
 
     choose_threads()
-    # The caches of sampling change size with every chunk: fixed segments would often not fit.
+    # The sampling caches change size with every chunk: fixed segments would often not fit.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     backend = "gloo"
     if torch.cuda.is_available():
@@ -77,7 +77,7 @@ def start_ranks() -> None:
 
 
 def end_ranks() -> None:
-    """Wait for all ranks, then end the threads of the group; they may abort an exiting process."""
+    """Wait for all ranks, then end the group's threads, which may abort an exiting process."""
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.barrier()
         dist.destroy_process_group()
@@ -101,8 +101,8 @@ def choose_threads() -> None:
 def shared_by_ranks(items: list, work: Callable[[list], list]) -> list:
     """work(items), split over the ranks. Returns all results in order, on all ranks.
 
-    work: a share of the items -> one result per item. What one rank raises, every rank raises,
-    because the others wait for its results.
+    work: a share of the items -> one result per item. If a rank raises a UserError or a
+    FloatingPointError, every rank raises it, because the others wait for its results.
     """
     rank, world = rank_and_world()
     if world == 1:
@@ -154,7 +154,7 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
 
 
 def is_equal_on_ranks(x: torch.Tensor) -> bool:
-    """Whether x [N] is the same on all ranks, up to rounding, by two means. All ranks call this."""
+    """Whether two means of x [N] are the same on all ranks, up to rounding. All ranks call this."""
     if rank_and_world()[1] == 1:
         return True
     x = x.double()

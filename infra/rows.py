@@ -1,8 +1,8 @@
-"""A matrix [N, H] whose rows are sharded over the ranks, for the maths of delta.py.
+"""A matrix [N, H] whose rows are sharded over the ranks, for the products in delta.py.
 
 Each row belongs to a response token. `Rows` holds this rank's rows as they are given (see
-methods.Method.kept_features). Its results are float32 and the same on every rank, so `v @ d` and
-`share @ v` mean the same for a tensor with all N rows and for `Rows`.
+methods.Method.kept_features). Its results are in float32, or in float64 for such rows, and the same
+on every rank. So `v @ d` and `share @ v` mean the same for a tensor with all N rows and for `Rows`.
 
 Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.
 """
@@ -24,7 +24,7 @@ class Rows:
         self.parts = []  # of each micro-batch (indices [n] among the N, rows [n, H])
 
     def add(self, index: torch.Tensor, rows: torch.Tensor) -> None:
-        """Hold these rows [n, H]: on the host, if they come from a GPU whose memory is full."""
+        """Hold these rows [n, H]: on the host, if they come from a GPU that is nearly full."""
         if rows.is_cuda and free_share(rows.device) < SPARED:
             rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
         self.parts.append((index, rows))
@@ -36,13 +36,13 @@ class Rows:
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the results: float32, or float64 if the rows have it."""
+        """The dtype of the results: float32, or float64 if the rows have it."""
         return torch.promote_types(self.parts[0][1].dtype, torch.float32)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """(indices [n], rows [n, H] beside them, in the dtype of the results) of each part."""
         for index, rows in self.parts:
-            yield index, rows.to(index.device).to(self.dtype)  # bfloat16 has fewer bytes to move
+            yield index, rows.to(index.device).to(self.dtype)  # moved first: bfloat16 is smaller
 
     def __matmul__(self, direction: torch.Tensor) -> torch.Tensor:
         """self @ direction: [H] -> [N]."""

@@ -29,7 +29,7 @@ from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
-# What a run writes beside config.json: a folder with any of these but no config.json is not a run.
+# What a run writes beside config.json. A folder with any of these but no config.json is refused.
 WRITTEN = ("metrics.jsonl", "samples.jsonl", "model", "best", "checkpoint-*", files.UNFINISHED)
 
 
@@ -40,7 +40,7 @@ class RunState:
     step: int = 0  # rollout batches completed
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
     saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
-    memory: dict = field(default_factory=dict)  # method state across steps
+    memory: dict = field(default_factory=dict)  # what the method keeps between steps
 
 
 class Run:
@@ -71,7 +71,7 @@ class Run:
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
         ends = end_tokens(policy.unsharded_lm[0], tokenizer)
-        shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people
+        shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people to read
         lines = on_first_rank(
             begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
         )
@@ -87,7 +87,7 @@ class Run:
     def identity(self) -> dict:
         """What the results depend on: a folder keeps the run of one identity.
 
-        --dtype may leave the dtype to the machine: a run goes on in the same one.
+        It holds the dtype itself, since --dtype auto may choose another one on the next machine.
         """
         model = Path(self.policy.lm.name_or_path)  # its folder
         dtype = str(ranks.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
@@ -155,10 +155,11 @@ class Run:
         print_summary(self)
 
     def save(self) -> None:
-        """Write checkpoint-STEP/, and delete the run's last but one. All ranks call this.
+        """Write checkpoint-STEP/, and keep only the previous one beside it. All ranks call this.
 
         None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. One that a user put there is never deleted. Raises Stop.
+        when the run may be diverging. A checkpoint that a user put there is never deleted. Raises
+        Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
         if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
@@ -173,13 +174,13 @@ class Run:
 
 
 def started_tracker(cfg, folder: Path) -> object | None:
-    """The module --track, if there is one, after its `init`; its functions are those of wandb."""
+    """The module --track, if there is one, after its `init`, which is called as wandb's is."""
     if not cfg.track:
         return None
     tracker = tracker_of(cfg.track)
-    begun = (folder / "lock").stat().st_mtime  # tells apart runs of the same name
+    begun = (folder / "lock").stat().st_mtime  # tells runs of the same name apart
     name = f"{folder.name}-{begun:.0f}"
-    os.environ.setdefault("WANDB_RUN_ID", name)  # trackio knows a run by its name
+    os.environ.setdefault("WANDB_RUN_ID", name)  # trackio resumes a run by its name, wandb by this
     tracker.init(project=cfg.project, name=name, config=asdict(cfg), resume="allow")
     atexit.register(tracker.finish)
     return tracker
@@ -192,7 +193,7 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
     Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints of a finished
-    run are lost: it would begin again, and replace its model.
+    run are lost: the run would begin again, and replace its model.
     """
     if state.step == 0 and (folder / "model/config.json").exists():
         raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
@@ -241,8 +242,8 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 def export(folder: Path, policy, tokenizer, cfg) -> None:
     """Write the model to `folder` in the compute dtype. All ranks call this.
 
-    Other programs end its responses where the run did, which the published config may not say.
-    evaluate.py asks as the run did.
+    Its config gets the end tokens of the run, which the published one may lack, so that other
+    programs end responses where the run did. PROMPT lets evaluate.py use the run's prompts.
     """
     new = folder.parent / files.UNFINISHED
     with policy.unsharded() as lm:
@@ -261,8 +262,9 @@ def export(folder: Path, policy, tokenizer, cfg) -> None:
 def replace_model(folder: Path, new: Path) -> None:
     """Move a model's files into `folder`. Other files there stay, and so does a link's target.
 
-    config.json is deleted first and comes last, so that a kill leaves no mixture that loads. Then
-    the weights, which may be in other shards now: from_pretrained would prefer an old single file.
+    config.json is deleted first and moved last, so that a kill leaves no mixture that loads. Old
+    weights are deleted too: if the new ones have shards, from_pretrained would prefer an old single
+    file.
     """
     if folder.is_symlink():
         folder.unlink()

@@ -1,8 +1,8 @@
 """The responses in flight: which of them are sampled together, and their cache.
 
 Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a
-recording of a token's kernels (infra/cuda_graph.py). A batch of responses has one cache of
-transformers', padded on the left. After a chunk, finished responses leave the batch and its cache.
+recording of a token's kernels (infra/cuda_graph.py). A batch of responses has one transformers
+cache, padded on the left. After a chunk, finished responses leave the batch and its cache.
 Waiting ones enter with a new batch, whose sequences run once more. The last token of a sequence is
 not in the cache: it runs to give the next one.
 
@@ -40,7 +40,7 @@ class Running:
     finished: bool = False  # or by the limit
 
     def __post_init__(self):
-        self.tokens = torch.tensor(self.prompt)  # and the new tokens so far
+        self.tokens = torch.tensor(self.prompt)  # later with the new tokens
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -59,7 +59,7 @@ class Running:
     ) -> None:
         """Add `tokens` and their log p, up to the first end token or `limit` new tokens.
 
-        at_stop: how many of these there are up to the one that completes a stop text; 0: none does.
+        at_stop: how many of `tokens` there are up to the one that completes a stop text, else 0.
         """
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
         up_to_end = [int(each) + 1 for each in at_end[:1]] + [at_stop] * (at_stop > 0)
@@ -82,7 +82,7 @@ class Running:
 def room(responses: list[Running], limit: int, capacity: float) -> int:
     """How many of the first responses can be sampled together for a chunk; at least one.
 
-    limit: on the responses. capacity: on the columns of their cache, with padding.
+    limit: the most responses. capacity: the most columns of their cache, with padding.
     """
     columns = 0
     for count, response in enumerate(responses):
@@ -110,7 +110,7 @@ def cache_capacity(lm, limit: int, top_p: float) -> float:
 def cache_size(cache: DynamicCache, size: Callable = attrgetter("nbytes")) -> tuple[int, int]:
     """What one response holds: (bytes per column, bytes in the states of recurrent layers).
 
-    Measured, as architectures differ. cache: of one response. size: of a tensor.
+    Both are measured, as architectures differ. cache: of one response. size: of a tensor.
     """
     column = states = 0
     for layer in cache.layers:
@@ -138,10 +138,11 @@ class Batch:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(up to T next tokens of each response [R, new], their log p), on the host.
 
-        draw: as rollout.draw: (logits [m, V], u [m, 1]) -> (tokens [m, 1], log p [m, 1]). u [R, T]:
-        its numbers. ends: tokens that may end a response early; what follows one has no meaning.
-        None: none does. record: whether a GPU may record the kernels of a token and replay them:
-        then `draw` reads no value on the host. log p is NaN where a logit is NaN or +inf.
+        draw: like rollout.draw, (logits [m, V], u [m, 1]) -> (tokens [m, 1], log p [m, 1]). u
+        [R, T]: its random numbers. ends: tokens that may end a response early; what follows one has
+        no meaning. None: none does. record: whether a GPU may record the kernels of a token and
+        replay them; then `draw` must read no value on the host. log p is NaN where a logit is NaN
+        or +inf.
         """
         draws = ChunkDraws(draw, u.to(self.lm.device))
         if record and self.cache is not None and can_capture(self.lm):
@@ -177,7 +178,7 @@ def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, to
 
 @torch.no_grad()
 def prefilled(lm, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
-    """The cache of all but the last tokens. Equal sequences, as a group's prompts, run once."""
+    """The cache of all but the last tokens. Equal sequences, as in a group, run only once."""
     distinct, row = torch.stack([ids, mask]).unique(dim=1, return_inverse=True)
     ids, mask = distinct  # [u, L]
     position = (mask.cumsum(dim=1) - 1).clamp_min(0)
@@ -197,10 +198,13 @@ def prefilled(lm, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
 
 
 def empty_cache(config) -> DynamicCache:
-    """A cache in which sliding windows keep all columns, for a recording. Raises ValueError."""
+    """A cache in which sliding windows keep all columns, for a recording.
+
+    Raises ValueError if a layer needs a cache of its own kind.
+    """
     cache = DynamicCache(config=config)
     for i, layer in enumerate(cache.layers):
-        if hasattr(layer, "update_indexer"):  # sampled exactly; training it is not tested
+        if hasattr(layer, "update_indexer"):  # sampling is exact, but training it is not tested
             raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
         layer.sliding_window = 2**40  # longer than any sequence
     return cache

@@ -1,4 +1,4 @@
-"""The decoder's states for response tokens. Without this room every sequence would run whole.
+"""The decoder's states for response tokens, without running a shared prompt again and again.
 
 `states` lets a prompt that several responses share run once for all of them:
 
@@ -27,7 +27,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from infra.ranks import rank_and_world
 from infra.sampler import left_padded, takes_cache
 
-SHORT = 32  # tokens of a prompt that is not shared: a second pass costs more than it would save
+SHORT = 32  # a prompt with no more tokens is not shared: a second pass costs more than it saves
 
 
 def shares_prompts(decoder: torch.nn.Module) -> bool:
@@ -95,7 +95,7 @@ class ResponseLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, *_, **__) -> tuple:
-        """All keys and values [b, heads, P + T, size], given those of the rest; holds no more."""
+        """All keys and values [b, heads, P + T, size], given those of the rest, which it drops."""
         pairs = (self.keys, keys), (self.values, values)
         return tuple(torch.cat([old.index_select(0, self.row), new], dim=2) for old, new in pairs)
 

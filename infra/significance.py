@@ -9,7 +9,7 @@ def mann_whitney(a: list[float], b: list[float]) -> tuple[float, float]:
     U is the number of pairs a_i > b_j plus half the ties: a's rank sum minus n (n + 1) / 2.
     p is the probability of at least this U if n of the pooled values go to a at random.
     Ties share their mean rank, so doubled ranks are integers. For a = [2, 3] and b = [1, 2] the
-    pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. Those of a sum to 13, so U is 3.5.
+    pooled values 1, 2, 2, 3 have doubled ranks 2, 5, 5, 8. The ranks of a sum to 13, so U is 3.5.
     """
     n = len(a)
     pooled = np.sort([*a, *b])

@@ -8,7 +8,7 @@ import torch
 from answers.thoughts import last_tag, open_thought
 from infra.errors import UserError
 
-MARK = "1+1=2"  # a response that no chat template holds
+MARK = "1+1=2"  # a response that no chat template contains
 TAIL = 8  # tokens at the end of a prompt, which may open a thought
 
 
@@ -22,15 +22,15 @@ def end_tokens(lm, tokenizer) -> list[int]:
     ends = configured if isinstance(configured, list) else [configured]
     known = {tokenizer.eos_token_id, turn_end(tokenizer), *ends} - {None}
     if not known:
-        raise UserError(f"--model {tokenizer.name_or_path}: set eos_token_id, its end token's id")
+        raise UserError(f"--model {tokenizer.name_or_path} has no end token: set eos_token_id")
     return sorted(known)
 
 
 def turn_end(tokenizer) -> int | None:
     """The added token that closes an assistant's turn in the chat template, if there is one.
 
-    As published, Qwen2.5's base models have <|im_end|> there and the end token <|endoftext|>. None
-    if ordinary text follows the turn.
+    As published, Qwen2.5's base models have <|im_end|> there, but <|endoftext|> as the end token.
+    Returns None if ordinary text follows the turn.
     """
     if not tokenizer.chat_template:
         return None
@@ -52,9 +52,9 @@ def stop_finder(tokenizer, stop: tuple[str, ...]) -> Callable[[torch.Tensor, tor
     """The function from a response's earlier and new tokens to the end of a stop text.
 
     It returns how many of the new tokens there are up to the one that completes the text, else 0.
-    Of the earlier ones only the last are decoded again: a token has a byte of text at least.
+    Of the earlier tokens only the last are decoded again, as a token has one byte of text or more.
     """
-    before = max((len(text.encode()) for text in stop), default=0) + 8  # special ones have no text
+    before = max((len(text.encode()) for text in stop), default=0) + 8  # 8 may have no text
 
     def has_stop(tokens: list[int]) -> bool:
         text = tokenizer.decode(tokens)
@@ -75,8 +75,8 @@ def text_decoder(
     """The function from a prompt and a response, both token ids, to the response's text.
 
     Special tokens are left out, except tags of thought, which the graders need. If the prompt opens
-    a thought, as the chat templates of some models do, the text begins with its tag. It ends before
-    the first of the `stop` texts.
+    a thought, as the chat templates of some models do, the text begins with its tag. The text ends
+    before the first of the `stop` texts.
     """
     left_out = set()
     for token, added in tokenizer.added_tokens_decoder.items():

@@ -71,7 +71,7 @@ def test_other_rewards_are_not_compared(trained, tmp_path, capsys):
         (tmp_path / f"{name}.py").write_text("def f(response, problem):\n    return 0.5\n")
         evaluated(trained, tmp_path / name, "--reward", f"{tmp_path}/{name}.py:f")
     said = refusal(evaluate.main, ["compare", tmp_path / "a", tmp_path / "b"], capsys)
-    assert "have other rewards" in said
+    assert "were graded by different rewards" in said
 
 
 def test_an_exported_config_can_be_read_by_transformers_4(trained):

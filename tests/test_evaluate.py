@@ -179,7 +179,7 @@ def test_a_set_gets_the_same_responses_beside_another_set(saved, tmp_path):
 def test_comparisons_that_ended_by_their_budget_are_counted(saved, out, capsys, monkeypatch):
     monkeypatch.setattr(evaluate, "UNDECIDED", Counter(x=3))  # other tests count there too
     evaluate.main(flags(saved, out, "--regrade"))
-    assert "3 answers earned 0 because their comparison ended" in capsys.readouterr().out
+    assert "3 answers earned 0 because their comparison ended at" in capsys.readouterr().out
 
 
 def test_regrade_grades_the_saved_responses(saved, out, capsys):
@@ -249,7 +249,7 @@ def test_compare_refuses_the_same_number_of_other_problems(change, saved, tmp_pa
     few = ["--samples", 1, "--max-new-tokens", 1]
     evaluate.main(flags(saved, two, "--benchmarks", tmp_path / BENCH, *few))
     said = refusal(evaluate.main, ["compare", one, two], capsys)
-    assert f"{BENCH}: {one} and {two} have different problems, or another order" in said
+    assert f"{BENCH}: {one} and {two} have different problems, or order them differently" in said
 
 
 def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):

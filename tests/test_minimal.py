@@ -146,7 +146,7 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         ("--data DATA", "--model and --data"),
         ("--eval-data DATA", "--eval-data needs both"),
         ("--model MODEL --eval-data DATA", "--model and --data"),
-        ("--group-size 1", "--group-size is 2 or more"),
+        ("--group-size 1", "--group-size must be 2 or more"),
         ("--model MODEL", "--model and --data"),
         ("--model MODEL --data DATA", "--template"),
         ("--model MODEL --data DATA --template Q:", "{problem}"),

@@ -58,7 +58,7 @@ def test_a_record_with_a_gap_is_dropped(gap, loaded):
     assert loaded([gap, record(["u", "v"])]) == loaded([record(["u", "v"])])
 
 
-NO_LIST = "its options are no list of 2 to 10 texts"
+NO_LIST = "its options are not a list of 2 to 10 texts"
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ NO_LIST = "its options are no list of 2 to 10 texts"
         (record(["u"]), NO_LIST),
         (record([*"uvwxyzuvwxy"]), NO_LIST),
         (record([{"key": "A"}, {"key": "B"}]), "column options, holds a dict"),
-        (record(["u", "v"], "v"), "column answer, v is no letter of its 2 options"),
-        (record(["u", "v"], "AB"), "column answer, AB is no letter"),
-        (record(["u", "v"], "1"), "column answer, 1 is no letter"),  # an index is MMLU's alone
-        (mmlu(["u", "v"], 2), "column answer, 2 is no letter"),
+        (record(["u", "v"], "v"), "column answer, v is not a letter of its 2 options"),
+        (record(["u", "v"], "AB"), "column answer, AB is not a letter"),
+        (record(["u", "v"], "1"), "column answer, 1 is not a letter"),  # an index is MMLU's alone
+        (mmlu(["u", "v"], 2), "column answer, 2 is not a letter"),
         (mmlu(["u", "v"], True), "column answer, holds a bool"),
     ],
 )

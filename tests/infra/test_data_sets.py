@@ -66,7 +66,7 @@ REFUSED = {
     "more.csv": (b"problem,answer\n1,2\n1,2,3\n", "(record 2 has more cells than the header"),
     "twice.csv": (
         b"problem,answer,answer\n1,2,3\n",
-        "(two columns have one name: problem, answer, answer",
+        "(two columns have the same name: problem, answer, answer",
     ),
 }
 

@@ -254,7 +254,7 @@ def test_refuse_length_counts_the_prompt_and_the_response():
     refuse_length(config, prompts, 32)
     with pytest.raises(UserError, match="33 after a prompt of 8 tokens exceeds the 40 tokens"):
         refuse_length(config, prompts, 33)
-    with pytest.raises(UserError, match="token 7 in a prompt: the model knows 7"):
+    with pytest.raises(UserError, match="a prompt has token 7, but the model has 7"):
         refuse_length(config, [[0] * 8, [7, 5]], 1)
     config.rope_parameters = {"rope_type": "yarn", "original_max_position_embeddings": 20}
     refuse_length(config, [[0] * 8], 32)
