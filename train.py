@@ -102,8 +102,7 @@ class Policy(torch.nn.Module):
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # A list hides this model from nn.Module. Its tensors are on the meta device until
-        # `unsharded` lends it the tensors of `lm`.
+        # A list hides it from nn.Module. Its tensors are meta, until `unsharded` lends it `lm`'s.
         self.unsharded_lm = [unsharded_lm or lm]
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:

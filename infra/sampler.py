@@ -25,7 +25,7 @@ from infra.cuda_graph import ChunkDraws, can_capture, captured_tokens
 CHUNK = 64  # tokens sampled before finished responses leave
 PREFILL_TOKENS = 2**14  # limit per pass of `prefilled`, including padding
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for the cache and draws; the rest is for `prefilled`
-DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F
+DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F, 4 to spare
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
 
 
