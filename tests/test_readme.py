@@ -1,4 +1,4 @@
-"""README.md, RESULTS.md, docs/ and the course's pages: named files exist, commands are accepted, examples run."""
+"""README.md, RESULTS.md, and the pages of docs/ and notebooks/: links, commands, examples."""
 
 import importlib
 import inspect
