@@ -56,7 +56,7 @@ def test_run_tests_refuses_unusable_tests():
     with pytest.raises(ValueError, match="without tests"):
         run_tests(ADD, [])
     for test in ({"question": "?"}, {"input": "", "output": "", "rules": "x"}):
-        with pytest.raises(ValueError, match="none of the keys output, function, script, or rules"):
+        with pytest.raises(ValueError, match="keys output, function, script, or its rules are not"):
             run_tests(ADD, [test])
 
 
