@@ -1,4 +1,4 @@
-"""ablations.py: each variant against the slow reference, the proxies against autograd."""
+"""Tests ablations.py: each variant against the slow reference, the proxies against autograd."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""delta.py against slow references: float64, explicit loops, explicit squared distances.
+"""Tests delta.py against slow references: float64, explicit loops, explicit squared distances.
 
 Eqs. 2-3 against autograd, on all parameters of a model.
 """

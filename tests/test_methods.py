@@ -1,4 +1,4 @@
-"""methods.py, metrics.py: each method's weights and surrogate against the formula it cites.
+"""Tests methods.py, metrics.py: each method's weights and surrogate against the formula it cites.
 
 Tests over METHODS include those of extensions.py.
 """

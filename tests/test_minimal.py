@@ -1,4 +1,4 @@
-"""minimal.py is the specification of train.py: every step of both has the same numbers."""
+"""Tests minimal.py is the specification of train.py: every step of both has the same numbers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""rollout.py: samples follow the model, whatever is sampled beside them.
+"""Tests rollout.py: samples follow the model, whatever is sampled beside them.
 
 test_architectures.py compares the log p of samples with plain forward passes. test_minimal.py shows
 that seed, step, problem and sample select the random numbers.

@@ -1,4 +1,4 @@
-"""train.py: the promises of the loop, end to end on the toy.
+"""Tests train.py: the promises of the loop, end to end on the toy.
 
 No test depends on which tokens are sampled, because sampling depends on rounding, which depends on
 the processor. Properties of particular responses are tested on hand-written responses.

@@ -1,4 +1,4 @@
-"""verify.py: the rules of comparison, and few errors on the labelled tables."""
+"""Tests verify.py: the rules of comparison, and few errors on the labelled tables."""
 
 from itertools import groupby
 

@@ -1,4 +1,7 @@
-"""On two ranks: a method that takes a rank's own rows for all. torchrun ... FILE FOLDER"""
+"""Trains on two ranks with a method that wrongly reads only its own rank's rows.
+
+torchrun --nproc_per_node 2 tests/infra/unequal_weights.py FOLDER
+"""
 
 import sys
 from pathlib import Path
