@@ -1,4 +1,4 @@
-"""README.md, RESULTS.md and docs/: named files exist, commands are accepted, examples run."""
+"""Tests README.md, RESULTS.md and docs/: files exist, commands are accepted, examples run."""
 
 import importlib
 import inspect

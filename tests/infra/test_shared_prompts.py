@@ -174,7 +174,7 @@ def test_whole_sequences_are_blocks_of_one():
 
 
 def test_groups_of_blocks_count_each_prompt_once():
-    """The first block has 10 + 4 x 8 tokens, the third 10 + 2 x 9; together they have 20 + 6 x 9."""
+    """Block one has 10 + 4 x 8 tokens, block three 10 + 2 x 9. Together they have 20 + 6 x 9."""
     of_eights = blocks(1000)
     together = [of_eights[0], of_eights[2]]
     assert tokens_of(together) == 74
