@@ -27,7 +27,7 @@ SLICES = 256  # slices of coordinates, which are taken one after the other to sa
 
 
 def without_each(count: int) -> Iterator[torch.Tensor]:
-    """Yields which of `count` blocks stay, bool [C]: first all of them, then all but each one."""
+    """Yields which of `count` blocks stay, bool [C]: first all blocks, then all but one in turn."""
     yield torch.ones(count, dtype=torch.bool)
     for out in range(count):
         yield torch.arange(count) != out
@@ -127,9 +127,9 @@ def noise_and_bias(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(tr Cov g / ‖E g‖², the cosine of E g with E J), [1 + C, W] each.
 
-    sums: the sums of J and of each row's g over each block, at the sampled coordinates [C, 1 + W,
-    S]. Only products of two different blocks count, because these share no noise. weight: the
-    coordinates' weights, [S]. norm: ‖g‖ [n, W]. block: each batch's block, [n].
+    sums: the sums of J and of each row's g over each block, at the sampled coordinates,
+    [C, 1 + W, S]. Only products of two different blocks count, because these share no noise.
+    weight: the coordinates' weights, [S]. norm: ‖g‖ [n, W]. block: each batch's block, [n].
     """
     J = sums[:, 0]
     of_rows = [products(g * weight, [g, J]) for g in sums.unbind(dim=1)]

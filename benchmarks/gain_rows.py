@@ -30,7 +30,7 @@ METHODS = {  # row -> flags of train.py
     "AR": "--method reweighting",
     "random": "--delta-variant random",
 }
-BY_SIDE = ("dapo", "delta", "sure, sure")  # the sides of these rows, A > 0 and A < 0, give others
+BY_SIDE = ("dapo", "delta", "sure, sure")  # the A > 0 and A < 0 sides of these give others
 FIRST = 2  # the line of the first row, dapo; J and entropy come before
 
 

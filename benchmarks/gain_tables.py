@@ -58,7 +58,7 @@ def held_equal(values: dict) -> dict[str, dict[str, torch.Tensor]]:
 
     A gain is the rise of expected reward, to first order, by a step along g. The mean g of k
     batches has 1/k of the noise, so its cosine with J is `bias` / sqrt(1 + noise / k). In a run of
-    UPDATES steps at one policy the gradients add up, and the way is the length of their sum.
+    UPDATES steps at one policy the gradients add up, and the length of their sum is the way.
     """
     gain, noise, bias = values["gain"], values["noise"], values["bias"]
 

@@ -79,7 +79,7 @@ class Plan:
         return max(self.rollout, self.old_logprobs, self.update) + RESERVE
 
     def fits(self, responses: int = 1) -> bool:
-        """Whether the GPU holds the peak, and samples `responses` of full length at a time."""
+        """Whether the GPU can hold the peak, and sample `responses` of full length at a time."""
         return self.peak <= self.gpu and self.in_flight >= responses
 
 
@@ -94,7 +94,7 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
         ids = torch.zeros(1, 2, dtype=torch.long)
     if not takes_cache(lm):
-        raise UserError(f"plan cannot count the cache of a response of this {config.model_type}")
+        raise UserError(f"plan cannot count the cache of this {config.model_type}: try a short run")
     cache = empty_cache(config)
     with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)

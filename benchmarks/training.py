@@ -86,7 +86,7 @@ def print_tables(runs: pd.DataFrame) -> None:
             [x.loc[row].at[pair] for pair in chosen] for x in (outcome, earlier, accuracy)
         ]
     dapo, before_last, _ = np.array(values["dapo"])
-    a_step = 100 / curves.shape[1] / (dapo - before_last).mean()  # % of the steps per unit
+    a_step = 100 / curves.shape[1] / (dapo - before_last).mean()  # % of the steps, per outcome
     differences = {row: np.array(x[0]) - dapo for row, x in values.items() if row != "dapo"}
     p = holm({row: p_of(x) for row, x in differences.items()})
     cells = []

@@ -181,7 +181,7 @@ def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool)
     return f"{place}{found[*first]:.6g}, not {right[*first]:.6g}"
 
 
-COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # a host may delete the notebooks' folder
+COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # a host may delete its working folder
 if "google.colab" in sys.modules:
     sys.modules["google.colab"].drive.mount("/content/drive")
     COURSE = Path("/content/drive/MyDrive")

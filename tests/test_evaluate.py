@@ -1,4 +1,4 @@
-"""Tests evaluate.py: averages and tests by hand, and complete evaluations on the toy.
+"""Tests evaluate.py: averages and statistics by hand, and complete evaluations on the toy.
 
 Correct and wrong responses are written by hand. Complete evaluations test only that responses are
 saved, continued and graded correctly, whatever is sampled.

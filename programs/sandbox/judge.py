@@ -40,7 +40,7 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, name: str, /, *arguments, **keywords):
-        """Calls the function `name`. Raises Ended, what the program raised, or other Exceptions."""
+        """What the function `name` returns. Raises Ended, its exception, or another Exception."""
         call = json.dumps(packed([name, arguments, keywords]))  # TypeError if not plain values
         self.called = True
         answer = ""

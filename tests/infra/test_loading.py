@@ -128,7 +128,7 @@ def test_only_a_mean_difference_within_rounding_passes_the_check():
             refuse_difference("m", "training", expected + wrong, expected, torch.float32)
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # with a tied head, and with an own head
+@pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # the head is tied, or separate
 @torch.no_grad()
 def test_the_recipe_puts_trained_weights_back_into_the_whole_model(name, tmp_path):
     """Tests the recipe of docs/models.md. The language model is exported as a run exports it."""

@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from infra import ranks
 from infra.ranks import choose_threads, computation_dtype
 
-LOW_RATE = ["--lr", "3e-6"]  # AdamW makes a step of size lr of a gradient that is mere rounding
+LOW_RATE = ["--lr", "3e-6"]  # AdamW turns a gradient that is mere rounding into a step of size lr
 FLAGS = [*LOW_RATE, "--delta-variant", "fixed_gamma"]  # whose temperatures are in the checkpoint
 
 

@@ -122,7 +122,7 @@ def test_several_ranks_run_whole_sequences(base, monkeypatch):
 
 
 def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkeypatch):
-    """SHORT decides whether 13-token prompts are shared. AdamW makes a small step of rounding."""
+    """SHORT decides whether 13-token prompts are shared. AdamW turns rounding into a small step."""
     found = []
     for short in (5, 32):
         monkeypatch.setattr(shared_prompts, "SHORT", short)

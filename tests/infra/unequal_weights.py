@@ -1,7 +1,4 @@
-"""Trains on two ranks with a method that wrongly reads only its own rank's rows.
-
-torchrun --nproc_per_node 2 tests/infra/unequal_weights.py FOLDER
-"""
+"""Trains with a method that wrongly reads only its own rank's rows: torchrun ... FILE FOLDER."""
 
 import sys
 from pathlib import Path

@@ -201,11 +201,11 @@ def distance_of_draw(lm, response: Response, t: int, draws) -> float:
 
 
 def test_two_ranks_match_one(step, data, tmp_path):
-    """Only one step is compared: Adam makes a full step of the rounding of a tiny gradient, which
+    """Only one step is compared: Adam turns the rounding of a tiny gradient into a full step, which
     may change a token in the next step.
 
     A token may also differ in the first step if its draw lies within rounding of a step of F,
-    because two ranks divide rows and threads otherwise. Then another seed is compared.
+    because two ranks divide rows and threads differently. Then another seed is compared.
     """
     one, two = step["model"].parent, tmp_path / "two"
     finished(torchrun(2, SCRIPT, *flags(data, two, steps=1)), seconds=LIMIT)
