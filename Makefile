@@ -15,7 +15,7 @@ lint: .venv/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 
-# MODEL: a folder or a hub id. DATA: a file of problems or a hub id. COLUMN=question: its column of problems.
+# MODEL is a folder or a hub id, DATA a file of problems or a hub id. COLUMN=question names DATA's column of problems.
 real: .venv/.installed
 	test -n "$(MODEL)" && test -n "$(DATA)"
 	$(BIN)/python -m pytest -q --durations 0 -o tmp_path_retention_policy=failed tests/real
@@ -32,7 +32,7 @@ notebooks: .venv/.installed
 	$(BIN)/python -m pip install $(QUIET) -r requirements.txt
 	touch $@
 
-# The real vLLM and TRL on a CPU. The packages removed are CUDA builds, which cannot be imported here.
+# This installs the real vLLM and TRL for a CPU. The packages that it removes are CUDA builds, which cannot be imported here.
 .venv-engines/.installed: tests/engines/requirements.txt
 	$(PYTHON) -m venv .venv-engines
 	.venv-engines/bin/python -m pip install $(QUIET) --retries 1 --no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu

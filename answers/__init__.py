@@ -2,11 +2,11 @@
 
 
 class Unreadable(Exception):
-    """The answer is not in the grammar, or exceeds a limit: only the same tokens equal it."""
+    """The answer is not in the grammar, or exceeds a limit: it equals only the same tokens."""
 
 
 class Spent(Unreadable):
-    """The comparison ended by its budget before it was decided."""
+    """The comparison has used up its budget before it was decided."""
 
 
 class Undefined(ArithmeticError):

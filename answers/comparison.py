@@ -10,12 +10,12 @@ from .latex import normalise
 from .parser import INFINITY, ONE, ZERO, parse
 from .values import BUDGET, VALUES, Evaluator, add, divide, multiply, names, order, walk
 
-UNDECIDED = Counter()  # gold: answers whose comparison with it ended by its budget
+UNDECIDED = Counter()  # gold -> how many comparisons with it have used up their budget
 BRACKETS = ("()", "[]", "(]", "[)")
 UNORDERED = ({"list"}, {"‹›"}, {"list", "‹›"})
 MIRRORED = {">": "<", "≥": "≤"}
 HOLDS = {"<": (-1,), ">": (1,), "≤": (-1, 0), "≥": (0, 1), "=": (0,), "≠": (-1, 1)}  # see `order`
-STEP = Fraction(1, 1 << 200)  # beside the end of an interval
+STEP = Fraction(1, 1 << 200)  # how far beside the end of an interval membership is tested
 SIGNIFICANT = 6  # digits that a decimal needs to equal an irrational number
 # Commands that restate a question, unless they are an index (V_\max); and NaN.
 QUESTION = re.compile(
@@ -28,12 +28,12 @@ OPTION = re.compile(  # "(C) 12", "C: 12"
     r"(?=[-\d.]|\\(?:frac|sqrt|pi))[^A-J]*$"
 )
 
-NONE = re.compile(  # golds that stand for none, as in NuminaMath
+NONE = re.compile(  # golds that only say that there is no answer, as in NuminaMath
     r"proof|proved|not ?found|no answer|not (available|applicable)|n/a|null|nan|unknown|tbd|"
     r"see (the )?(solution|proof|explanation|above|below)|\?+|-+"
 )
 SUBJECTS = ("the", "this", "it", "there", "they")  # a sentence may begin with them
-# "3 and 1/4" is a list or a mixed number.
+# "3 and 1/4" may be a list or a mixed number.
 MIXED = re.compile(
     r"(?<=\d)\s?(?:and|\\text\s?\{\s?and\s?\})\s?(?=[1-9]\d{0,8}/\d|\\[dt]?frac(?![a-zA-Z]))"
 )
@@ -83,7 +83,10 @@ def earnable(gold: str | float) -> bool:
 
 
 def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
-    """Whether two answers are equal. Unreadable ones have equal tokens, or 204 stands for 204_5."""
+    """Whether two answers are equal. Unreadable answers are equal if their tokens are.
+
+    The prediction may lack the gold's base, as 204 for 204_5, or add the base 10.
+    """
     p, g = normalise(prediction), normalise(gold)
     try:
         trees = [parse(p), parse(g)]
@@ -96,7 +99,7 @@ def same_answer(prediction: str, gold: str, budget: int = BUDGET) -> bool:
 
 
 class Judge(Evaluator):
-    """Compares two answers within one budget. The prediction comes first."""
+    """Compares two answers within one budget. In all methods the prediction p comes before g."""
 
     def same(self, p: tuple, g: tuple) -> bool:
         self.pay(5)
@@ -143,7 +146,7 @@ class Judge(Evaluator):
     def same_equation(self, ps: list, gs: list) -> bool:
         """Whether two equations, given as their sides, are equal. Either may be a single side.
 
-        2y = 4x equals y - 2x = 0, a multiple. S = 5 equals S = 2 + 3 and 5: S names the value.
+        2y = 4x equals its multiple y - 2x = 0. S = 5 equals S = 2 + 3 and also 5: S is a name.
         """
         if len(ps) > 1 and len(gs) > 1:
             if max(len(ps), len(gs)) > 2 and (is_label(ps[-2]) or is_label(gs[-2])):
@@ -157,7 +160,7 @@ class Judge(Evaluator):
     def stated(self, chain: list, may_be_sum: bool) -> tuple | None:
         r"""The last side of a chain, V = \pi r^2 h = 12\pi. None if another side contradicts it.
 
-        may_be_sum: whether m+n = 33 may state 33. As a gold answer it is a condition.
+        may_be_sum: whether m+n = 33 may state 33. In a gold answer, m+n = 33 is a condition.
         """
         *earlier, last = chain
         has_label = earlier and is_label(earlier[0])
@@ -187,7 +190,7 @@ class Judge(Evaluator):
         return len(variables) < 2 and all(a == b for a, b in pairs)
 
     def roots(self, left: tuple, right: tuple, name: str) -> list:
-        """The x at which two sides, a x + b, are equal. Others are Unreadable."""
+        """The x at which two linear sides are equal. Raises Unreadable for other sides."""
         if INFINITY in (left, right):
             return []
         line = ("-", left, right)
@@ -338,7 +341,10 @@ def is_sum(side: tuple, last: tuple) -> bool:
 
 
 def tolerance(p: tuple, places: int) -> Fraction:
-    """Half a unit in the last place of a decimal with six digits, `places` behind its point."""
+    """Half a unit in the last place of a decimal with SIGNIFICANT digits; else 0.
+
+    places: the fewest digits that the decimal must have after its point.
+    """
     if p[0] != "number" or p[2] < max(places, 1):
         return Fraction(0)
     is_precise = abs(p[1]) * 10 ** p[2] >= 10 ** (SIGNIFICANT - 1)

@@ -1,7 +1,7 @@
 r"""Finds the final answer of a response: <answer> or the last box, else a statement, else its end.
 
-It is the rule of the field's graders: the last box counts, whatever the prose beside it says.
-statements.py reads what has no box.
+As in the field's other graders, the last box counts, whatever the prose beside it says.
+statements.py finds an answer that has no box.
 """
 
 import re
@@ -12,11 +12,11 @@ from .statements import final_value, unboxed_answer
 from .thoughts import without_thoughts
 
 MAX_RESPONSE = 200_000  # characters, more than 30,000 tokens; a longer response has no answer
-MAX_BOXES = 8  # read from the last one backwards
+MAX_BOXES = 8  # only so many boxes, the last ones, are read
 MAX_GAP = 60  # characters between two boxes of one answer
 TAIL = 2000  # characters at the end of a response that are searched for an answer without a box
 
-# \boxed{42}, \fbox{42} and \framebox{42}; boxed{42} and \boxed 42 are typing errors of models.
+# \boxed{42}, \fbox{42} and \framebox{42}; models also mistype these as boxed{42} and \boxed 42.
 BOX = re.compile(
     r"(?:\\(?:f|frame)?[bB]ox(?:ed)?|(?<![\\a-zA-Z])boxed)\s{0,3}\{"
     r"|\\boxed\s?(?P<bare>-?\d[\d.,/]{0,30}(?<![.,])|\(-?\d[\d.,/ -]{0,30}\))"
@@ -38,9 +38,9 @@ TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 
 
 def extract_answer(response: str, truncated: bool = False) -> str | None:
-    r"""The final answer behind the last thought, as the response spells it, or None.
+    r"""The final answer after the last thought, as the response spells it, or None.
 
-    <answer> or the last box, whichever is later; else what stands behind the last "answer is"; else
+    It is <answer> or the last box, whichever is later; else what follows the last "answer is"; else
     the last formula or number of the last sentence, unless the response was `truncated`.
     """
     response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
@@ -80,7 +80,7 @@ def boxes(response: str) -> list[tuple[int, int, str]] | None:
 
 
 def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str:
-    """The content of the last box, and of those before it that only joiners part from it."""
+    """The content of the last box, and of boxes before it that only joiners separate from it."""
     start, _, content = found[-1]
     contents = [content]
     for box in reversed(found[:-1]):

@@ -1,8 +1,8 @@
-r"""Gives an answer one spelling: a list of tokens.
+r"""Turns an answer into tokens, so that an answer with several spellings has only one.
 
 `\left( \dfrac12,\, 3 \text{ cm} \right]` becomes `(`, `\frac`, `12`, `,`, `3`, `\text{cm}`, `]`.
 A token is a number, a sign, a letter, a command or a piece of text. Sizes, colours, fonts and gaps
-are dropped. All patterns limit repetition, so hostile text cannot slow them down.
+are dropped. All patterns limit their repetitions, so hostile text cannot slow them down.
 """
 
 import re
@@ -32,7 +32,7 @@ RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 
 
 def plain(text: str) -> str:
-    """Variants of characters in one spelling: x¹⁰ is x^{10}, a full-width 5 is 5."""
+    """The text with variants of characters in one spelling: x¹⁰ is x^{10}, a full-width 5 is 5."""
     text = re.sub(rf"(?<=\d)(?={VULGAR})", " ", text)  # 2½ is a mixed number
     text = VARIANT.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
     return re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{run[0].translate(RAISED)}}}", text)
@@ -42,7 +42,10 @@ BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ is not a brace
 
 
 def closing_brace(text: str, start: int, end: int) -> int | None:
-    """The index of the brace that closes the group beginning at `start`; None if beyond `end`."""
+    """The index of the brace that closes the group whose content begins at `start`, or None.
+
+    None means that text[start:end] does not have the brace.
+    """
     depth = 1
     for brace in BRACE.finditer(text, start, end):
         depth += (brace[0] == "{") - (brace[0] == "}")

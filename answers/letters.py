@@ -1,4 +1,4 @@
-"""The letter of a response to a multiple-choice problem: in its last box, else as it states it."""
+"""Finds the letter of a response to a multiple-choice problem: in a box, else in a statement."""
 
 import re
 
@@ -8,7 +8,7 @@ from .extraction import MAX_BOXES, MAX_RESPONSE, TAIL, boxes
 from .thoughts import without_thoughts
 from .values import BUDGET
 
-SHARE = BUDGET // (8 * MAX_BOXES)  # of the operations of a comparison, for a box and an option
+SHARE = BUDGET // (8 * MAX_BOXES)  # operations for the comparison of one box with one option
 LISTED = units.sections("letters.txt")
 
 
@@ -22,7 +22,7 @@ IN_BOX, LINE, DOUBT, OPTION = (patterns(x)[0] for x in ("box", "line", "doubt", 
 
 
 def choice(response: str, problem: str = "") -> str | None:
-    """The letter A-J of a response; None if it has none. `problem` may show the options."""
+    """The letter A-J of a response, or None. `problem` may show the options, as (A) 3 N."""
     response = without_thoughts(response) if len(response) <= MAX_RESPONSE else ""
     options = dict(OPTION.findall(problem))
     for _, _, content in reversed(boxes(response) or []):
@@ -37,7 +37,7 @@ def choice(response: str, problem: str = "") -> str | None:
 
 
 def letter_in_box(content: str, options: dict[str, str]) -> str | None:
-    """The letter in a box, or the letter of the one option that it holds."""
+    """The letter in a box, or the letter of the only option that equals the box's content."""
     found = IN_BOX.match(content)
     if found:
         return found[1].upper()
@@ -46,7 +46,7 @@ def letter_in_box(content: str, options: dict[str, str]) -> str | None:
 
 
 def stated_letter(text: str) -> str | None:
-    """The last letter that words state, else the letter of the only line that begins with one."""
+    """The last letter that a sentence states, else the only letter that begins a line, or None."""
     for pattern in STATES:
         stated = pattern.findall(text)
         if stated:

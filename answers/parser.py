@@ -18,8 +18,8 @@ from .latex import FUNCTIONS, GREEK, is_text
 
 MAX_DEPTH = 40  # of nested brackets, arguments and operands
 
-# How tightly tokens bind to the operand before them, in levels two spaces apart. "text" stands for
-# a unit, "beside" for a factor without a sign.
+# How tightly tokens bind to the operand before them: each level, set apart by two spaces, binds
+# tighter than the level before. "text" stands for a unit, "beside" for a factor without a sign.
 BINDING = r"\\  &  , ; ∧  = < > ≤ ≥ ≠ ≈ ∈  ∪ ∖  :  text  + - ± ∓  * /  beside  ^ ! % °"
 LEVEL = {token: i for i, level in enumerate(BINDING.split("  ")) for token in level.split()}
 ROWS, CELLS, LIST, RELATION, UNION, RATIO, UNIT, SUM, PRODUCT, BESIDE, POWER = range(11)
@@ -140,7 +140,7 @@ class Parser:
         if token == "^":
             power = self.argument()
             if left == ZERO and power[0] != "number":
-                raise Unreadable  # it depends on the exponent
+                raise Unreadable  # its value depends on the exponent
             return ("^", left, power)
         if token == "°":
             return ("*", left, DEGREE) if self.in_angle else ("quantity", left, "degree")
@@ -224,7 +224,7 @@ class Parser:
         return (opening + closing, *members)
 
     def call(self, function: str) -> tuple:
-        r"""\sin^2 x, \log_2 8, \tan^{-1} x."""
+        r"""The call of a known function, such as \sin^2 x, \log_2 8 or \tan^{-1} x."""
         options = {}
         while self.peek() in ("^", "_"):
             mark = self.take()

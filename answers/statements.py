@@ -1,4 +1,4 @@
-"""Finds an answer without a box: behind the last "answer is", else in the last sentence."""
+"""Finds an answer without a box: after the last "answer is", else in the last sentence."""
 
 import re
 from collections import deque
@@ -6,7 +6,7 @@ from collections import deque
 from . import units
 
 STATEMENT = 400  # characters of a statement
-NEAR = 5  # words before a value that may say that it is no result
+NEAR = 5  # words before a value that are searched for one that says it is no result
 
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
 BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
@@ -26,14 +26,14 @@ NUMBER = (
 )
 FORMULA = r"\$([^$]{1,300})\$(?!\d)|\\\(([^$]{1,300}?)\\\)"
 VALUE = re.compile(rf"(?:(?<![^\s=])|(?<=: ))(?:{FORMULA}|({NUMBER}))(?=[\s,;:.)]|$)")
-# A value directly behind one of these is a part of a formula, of a list or of an equation.
+# A value directly after one of these is a part of a formula, of a list or of an equation.
 JOINED = re.compile(
     r"(?:[-−+*/×·÷^<>~≈→≠√(]|[<>!]=|\btimes|\\[a-zA-Z]+|\d|[\d$)](?:,|,? (?:and|or|to|of|out of)))"
     r"\s?(?:[a-zA-Z]\s?=\s?)?$"
     r"|\b(?:at|for|with) \w{1,3} ?= ?$"
     r"|(?<![a-zA-Z\\])(?:\d[a-zA-Z](?![a-zA-Z\d])|[a-zA-Z]\s?[-+*/^²])[^=]{0,20}=\s?$"
 )
-# Words behind a value, without signs of a formula. "5 more than y" is no result.
+# Words that may follow a value: no signs of a formula, and "5 more than y" is no result.
 WORDS = re.compile(r"(?! (?:more|less|fewer) than)(?:[^\d=+*<>\\$√π?\[\]{}^/]|\^\d|/[a-z])*")
 
 
@@ -49,7 +49,7 @@ def unboxed_answer(text: str, truncated: bool, has_empty_box: bool) -> str | Non
 
 
 def stated_answer(tail: str, truncated: bool) -> str | None:
-    """What stands behind the last "answer is", unless that is supposed, or cut off."""
+    """What follows the last "answer is", unless it is only supposed, or is cut off."""
     statement = deque(STATED.finditer(tail), 1).pop()
     before = SENTENCE_END.split(tail[: statement.start()])[-1]
     stated = tail[statement.end() :]
@@ -65,9 +65,9 @@ def stated_answer(tail: str, truncated: bool) -> str | None:
 
 
 def final_value(text: str) -> str | None:
-    """The last formula or number of the last sentence, with the noun behind it.
+    """The last formula or number of the last sentence, with the noun after it.
 
-    None if it is a part of something else, or words beside it say that it is no result.
+    None if the value is a part of something else, or words beside it say that it is no result.
     """
     sentence = SENTENCE_END.split(text.rstrip(" \t\n\r."))[-1].strip(" :,")
     found = deque(VALUE.finditer(sentence), 1)
@@ -92,5 +92,5 @@ def is_supposed(before: str) -> bool:
 
 
 def in_line(displayed: re.Match) -> str:
-    r"""$x$ for \[ x. \], which may stand on several lines."""
+    r"""$x$ for the displayed formula \[ x. \], which may have several lines."""
     return f"${' '.join((displayed[1] or displayed[2]).split()).strip(' .')}$"

@@ -1,10 +1,10 @@
-"""The tags between which a model thinks. What stands there is no answer and no program."""
+"""Finds the tags around a model's thoughts, in which no answer or program counts."""
 
 import re
 
 # <think>, </think>, <|begin_of_thought|>, <|END_THINKING|>, <seed:think>, ◁/think▷, [/THINK];
 # <|channel>thought, <channel|>; <|channel|>analysis, <|channel|>final; <|inner_prefix|> (Apertus).
-# A group is what closes a thought.
+# Only tags that close a thought set a group.
 TAG = re.compile(
     r"[<◁](?=[/|\w])(/)?\|?(?i:(?:(?!end_)\w{1,9}?[:_])?(?:begin_of_|start_|(end_(?:of_)?))?"
     r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|analysis|scratchpad))\|?[>▷]"

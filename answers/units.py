@@ -1,10 +1,10 @@
-"""The words beside a value: 5 cm, 36 square meters, 60 km/h, 12 apples, Area = 5, There are 5."""
+"""Reads the words beside a value: 5 cm, 60 km/h, 12 apples, Area = 5, There are 5."""
 
 import re
 from functools import cache
 from pathlib import Path
 
-MAX_WORDS = 8  # beside a value
+MAX_WORDS = 8  # after a value
 
 
 def sections(file: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ OPERATION = re.compile(r"(?i:(?<!of )(?<!of the )(?<!of a )\bsquares?\b)")
 
 
 def words_of(text: str) -> list[str]:
-    """The words and signs of a text. in. is in, and cm^{2} is cm^2."""
+    """The words and signs of a text. "in." becomes in, and cm^{2} becomes cm^2."""
     return WORD.findall(re.sub(r"(?<=\w)\.(?=\s|$)|[{}]", "", text))
 
 

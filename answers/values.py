@@ -22,13 +22,13 @@ NEAR = mp.mpf(2) ** -500  # relative difference of equal values
 MAX_MAGNITUDE = 480  # an approximate number lies between 2^-480 and 2^480
 SMALLEST, LARGEST = mp.mpf(2) ** -240, 160  # arguments of functions
 MAX_BITS = 1 << 15  # in a Fraction
-BUDGET = 8000  # operations in a comparison, each some 2 microseconds
+BUDGET = 8000  # operations in a comparison, each of which takes some 2 microseconds
 
-POINTS = 32  # or MIN_POINTS if others are hard to find, or cost a third of the budget
+POINTS = 32  # fewer, down to MIN_POINTS, if points are rare or would cost a third of the budget
 MIN_POINTS = 6
 ATTEMPTS = 120
 WHOLE = ("n", "k", "m")  # names that are always integers
-SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of values
+SIZES = (10, -10, 100, -100, 10**9, -(10**9), 10**54, 10**200)  # of the values of a name
 COMMON = math.lcm(*range(1, 61)) * 10**9  # a multiple of most numbers under a floor
 
 
@@ -194,7 +194,7 @@ class Evaluator:
             raise Spent
 
     def variable(self, name: str, point: int) -> Fraction:
-        """The value of a name, by turns below 1, small, of any size, or at a multiple of COMMON."""
+        """A name's value at a point: by turns below 1, small, of any size, near some n * COMMON."""
         drawn = self.drawn.setdefault(point, {})
         if name in drawn:
             return drawn[name]
@@ -217,7 +217,7 @@ class Evaluator:
         return value
 
     def value(self, node: tuple, point: int):
-        """The value of an expression at a point. Raises Undefined, or Unreadable without budget."""
+        """The value at a point. Raises Undefined, Spent, or Unreadable for what has no value."""
         kind = node[0]
         if kind == "number":
             return node[1]
@@ -243,7 +243,7 @@ class Evaluator:
         return result
 
     def at(self, node: tuple, point: int, is_real: bool = False):
-        """The value, or None where it is undefined, or complex although it `is_real`."""
+        """The value, or None where it is undefined, or complex although `is_real` is set."""
         self.pay(1)
         self.is_real = is_real
         try:
@@ -252,14 +252,14 @@ class Evaluator:
             return None
 
     def constant(self, node: tuple, known: Set[str] = frozenset()):
-        """The value of a real number, with `known` names as drawn at point -1, else Unreadable."""
+        """The value of a real number, `known` names as drawn at point -1. Raises Unreadable."""
         value = self.at(node, -1, must_be_real(node)) if names(node) <= known else None
         if value is None or isinstance(value, mp.mpc):
             raise Unreadable
         return value
 
     def pairs(self, p: tuple, g: tuple, enough: int = POINTS) -> Iterator[tuple]:
-        """The values of both at up to `enough` points. Raises Undefined if both have few."""
+        """Yields both values at up to `enough` points. Raises Undefined if there are too few."""
         free = bool(names(p) | names(g))
         p_is_real, g_is_real = must_be_real(p), must_be_real(g)
         found = []

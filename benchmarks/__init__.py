@@ -1,4 +1,4 @@
-"""Which weights help and why, memory, and pictures of runs.
+"""Measures which token weights help and why, and the speed and memory of runs; draws pictures.
 
 `python -m benchmarks NAME` runs a study (__main__.py); curves.py and samples.py are commands of
 their own. The pages in docs/results name the commits of the finished studies.

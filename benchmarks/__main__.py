@@ -1,4 +1,4 @@
-"""python -m benchmarks NAME: measurements beside training."""
+"""python -m benchmarks NAME runs one of these studies, none of which is needed for training."""
 
 import argparse
 import importlib
@@ -6,11 +6,11 @@ import importlib
 from infra.errors import one_line_endings
 
 WHERE = {  # NAME, which is also the name of its module and of the function there -> what it does
-    "plan": "what fits: <flags of train.py> --gpus 8 --gpu-gb 80",
-    "speed": "a step of --model FOLDER, beside `generate` and TRL",
-    "gain": "what a step with each weighting is worth: <flags of train.py> --batches 64",
-    "training": "RUN ...: several rows, rates and seeds, each row at its best rate",
-    "races": "twelve steps from one model: DelTA, DAPO, and DAPO at a higher rate",
+    "plan": "estimates what fits on GPUs: <flags of train.py> --gpus 8 --gpu-gb 80",
+    "speed": "times a step of --model FOLDER, beside `generate` and TRL",
+    "gain": "estimates what a step of each method is worth: <flags of train.py> --batches 64",
+    "training": "compares finished runs: RUN ..., with each method at its best learning rate",
+    "races": "trains one model for twelve steps: DelTA, DAPO, and DAPO at a higher rate",
 }
 
 
@@ -20,10 +20,10 @@ def main(argv: list[str] | None = None) -> None:
         prog="python -m benchmarks",
         description=f"{__doc__}\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # --seed is a flag of train.py
+        allow_abbrev=False,  # all flags but --help belong to the study or to train.py
     )
     parser.add_argument("name", choices=WHERE)
-    args, args.flags = parser.parse_known_args(argv)  # flags of train.py, and a program's own
+    args, args.flags = parser.parse_known_args(argv)
     with one_line_endings(f"python -m benchmarks {args.name}"):
         module = importlib.import_module(f"benchmarks.{args.name}")
         getattr(module, args.name)(args)

@@ -3,8 +3,8 @@
     python -m benchmarks.curves RUN                        # RUN/curves.png
     python -m benchmarks.curves RUN RUN ...                # compared.png in the first RUN
 
-RUN is an --output-dir. Each run is a thin line. Runs whose folders have the same name, but for the
-seed at its end, share one thick line: the running mean of their mean.
+RUN is an --output-dir. Each run is a thin line. Runs whose folder names differ only in the seed at
+the end share one thick line: the running mean of the runs' mean.
 """
 
 import os
@@ -31,22 +31,22 @@ STYLES = ("-", "--", "-.", ":")  # legible in grey
 
 
 def read_runs(folders: list[Path]) -> dict[str, list[list[dict]]]:
-    """The metrics of the runs, by folder without -SEED. Raises UserError if a run has none."""
+    """Folder without -SEED -> its runs' metrics. Raises UserError if a run has no metrics yet."""
     groups = {}
     folders = [folder.absolute() for folder in folders]
-    shared = os.path.commonpath([folder.parent for folder in folders])  # not in a label
+    shared = os.path.commonpath([folder.parent for folder in folders])  # left out of the labels
     for folder in folders:
         seed = read_json(folder / "config.json")["seed"]
         metrics = read_lines(folder / "metrics.jsonl")
         if not metrics:
-            raise UserError(f"{folder} has no metrics yet: wait for its first step")
+            raise UserError(f"{folder} has no metrics yet: wait until its first step is finished")
         label = os.path.relpath(folder, shared).removesuffix(f"-{seed}")
         groups.setdefault(label, []).append(metrics)
     return groups
 
 
 def curve(runs: list[list[dict]], name: str) -> tuple[list[int], np.ndarray]:
-    """A metric's steps, those that all runs have, and its running mean there over the runs.
+    """(the steps at which all runs have the metric, the running mean of the runs' mean there).
 
     The running mean covers the steps at most WINDOW // 2 away.
     """
@@ -62,7 +62,7 @@ def draw(groups: dict[str, list], names: list[str], path: Path) -> None:
     runs = [run for of_label in groups.values() for run in of_label]
     names = [name for name in names if all(any(name in row for row in run) for run in runs)]
     if not names:
-        raise UserError("the runs share no metric that --metrics names")
+        raise UserError("the runs share no metric that --metrics names: choose other metrics")
     across = min(2, len(names))
     down = -(-len(names) // across)
     figure = Figure(figsize=(7, 0.6 + 2.8 * down), layout="constrained")

@@ -1,13 +1,14 @@
-"""What a step along a gradient is worth to first order, estimated from independent batches.
+"""Estimates from independent batches what a step along a gradient is worth, to first order.
 
-g is a row's gradient on a batch, Σ ρ A ∇log π / N; J is the batch's policy gradient of expected
-reward. ⟨J, g⟩ / ‖g‖ is the rise of expected reward for a step of unit length. J comes from other
-batches than g, so that they share no noise.
+A row is a weighting ρ of the tokens. g is the row's gradient on a batch, Σ ρ A ∇log π / N, and J is
+the batch's policy gradient of expected reward. ⟨J, g⟩ / ‖g‖ is the rise of expected reward for a
+step of unit length. J comes from other batches than g, so that J and g share no noise.
 
-Errors are a jackknife's: an estimate is computed for all batches, and again without each of C
-blocks of batches, whose J is left out too. Functions return these as [1 + C, ...].
+The errors are jackknife errors: an estimate is computed from all batches, and again without each of
+the C blocks of batches, whose J is left out too. Functions return these estimates as [1 + C, ...].
 
-Shapes: n batches in C blocks, W rows, D parameters, S sampled coordinates of these.
+Shapes: n batches in C blocks, E pairs of halves of the blocks, W rows, D parameters, S of which are
+sampled coordinates.
 """
 
 from collections.abc import Iterator
@@ -17,30 +18,30 @@ import torch
 from benchmarks.gradients import products
 from infra.ranks import this_device
 
-HALVINGS = 4  # of the blocks, at random; each is used both ways
+HALVINGS = 4  # random halvings of the blocks; each is used both ways
 ADAM_EPS = 1e-8  # torch.optim.AdamW's default
-GROUPS = 16  # of coordinates, whose scatter is the error that sampling coordinates adds
-SLICES = 256  # of coordinates, one after the other to save memory
+GROUPS = 16  # groups of coordinates; their scatter is the error that sampling coordinates adds
+SLICES = 256  # slices of coordinates, which are taken one after the other to save memory
 
 # ---- the jackknife -------------------------------------------------------------------------------
 
 
 def without_each(count: int) -> Iterator[torch.Tensor]:
-    """Which of `count` blocks stay: all, then all but one: bool [C], 1 + C times."""
+    """Yields which of `count` blocks stay, bool [C]: first all blocks, then all but one in turn."""
     yield torch.ones(count, dtype=torch.bool)
     for out in range(count):
         yield torch.arange(count) != out
 
 
 def jackknife_error(values: torch.Tensor) -> torch.Tensor:
-    """The standard error of values[0], from the values [1 + C, ...] without each block."""
+    """The standard error of values[0], from values[1:], which leave out one block each."""
     without = values[1:]
     deviations = without - without.mean(dim=0)
     return (deviations.square().sum(dim=0) * (len(without) - 1) / len(without)).sqrt()
 
 
 def halves(kept: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of halves of the blocks that stay, bool [C] each: random halvings, both ways."""
+    """Yields both halves of random halvings of the blocks that stay, bool [C] each, both ways."""
     for seed in range(HALVINGS):
         order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed))
         first = kept.clone()
@@ -55,8 +56,8 @@ def halves(kept: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
     """(index [S], weight [S]): Σ weight x[index] is an unbiased estimate of Σ x over J's D.
 
-    A coordinate's probability is proportional to |J| + its mean: in Adam's metric it contributes
-    about |J| at most. All D with weight 1, if there are no more than `count`.
+    A coordinate's probability is proportional to |J| + mean |J|, because in Adam's metric it
+    contributes about |J| at most. If D is at most `count`, all coordinates have weight 1.
     """
     if len(J) <= count:
         return torch.arange(len(J), device=J.device), torch.ones_like(J)
@@ -73,10 +74,10 @@ def sampled_coordinates(J: torch.Tensor, count: int, seed: int) -> tuple:
 
 
 def estimates(blocks: list[dict], block: torch.Tensor, parameters: int) -> dict[str, torch.Tensor]:
-    """Statistic -> its values for the rows, [1 + C, W].
+    """Statistic -> its values for the rows, [1 + C, W]; "adam by coordinates" has [GROUPS, W].
 
-    blocks: what gain.products_of_block found in each, whose lines are J, entropy and the rows.
-    block: that of each batch, [n].
+    blocks: the result of Study.products_of_block (gain.py) for each block. Its lines are J, entropy
+    and the rows. block: each batch's block, [n]. parameters: D.
     """
     gram, with_blocks, kl = (
         torch.cat([each[name] for each in blocks]) for name in ("gram", "with_blocks", "kl")
@@ -99,7 +100,7 @@ def estimates(blocks: list[dict], block: torch.Tensor, parameters: int) -> dict[
 
 
 def means(values: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
-    """The mean over batches of values [n, W]: [1 + C, W]. block: that of each batch, [n]."""
+    """The mean over batches of values [n, W]: [1 + C, W]. block: each batch's block, [n]."""
     kept = without_each(int(block.max()) + 1)
     return torch.stack([values[some[block]].mean(dim=0) for some in kept])
 
@@ -109,8 +110,8 @@ def step_gains(
 ) -> torch.Tensor:
     """The mean of ⟨J of the other batches, g⟩ / ‖g‖: [1 + C, W]. A g of 0 gains nothing.
 
-    with_blocks: ⟨sum of J over block c, g⟩, [n, W, C]. own: ⟨J of its own batch, g⟩ [n, W].
-    norm: ‖g‖ [n, W]. block: that of each batch, [n].
+    with_blocks: ⟨sum of J over block c, g⟩, [n, W, C]. own: ⟨J of g's own batch, g⟩ [n, W].
+    norm: ‖g‖ [n, W]. block: each batch's block, [n].
     """
     results = []
     for kept in without_each(with_blocks.shape[2]):
@@ -126,8 +127,9 @@ def noise_and_bias(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(tr Cov g / ‖E g‖², the cosine of E g with E J), [1 + C, W] each.
 
-    sums: of J, then of each g, over each block at the sampled coordinates, [C, 1 + W, S]; only
-    products of two blocks count. weight: that of the coordinates, [S]. norm: ‖g‖ [n, W].
+    sums: the sums of J and of each row's g over each block, at the sampled coordinates,
+    [C, 1 + W, S]. Only products of two different blocks count, because these share no noise.
+    weight: the coordinates' weights, [S]. norm: ‖g‖ [n, W]. block: each batch's block, [n].
     """
     J = sums[:, 0]
     of_rows = [products(g * weight, [g, J]) for g in sums.unbind(dim=1)]
@@ -149,7 +151,7 @@ def adam_gains(
     """⟨J, m / (sqrt(v) + ε)⟩ of each row: ([1 + C, W], [GROUPS, W] over groups of coordinates).
 
     m and v are the means of g and g² over half of the batches; J is from the other half.
-    sums, weight, block: as above. squares: of each g² over each block, [C, W, S].
+    sums, weight, block: as in noise_and_bias. squares: the sums of g² over each block, [C, W, S].
     """
     pairs = [pair for kept in without_each(len(sums)) for pair in halves(kept)]
     of_J, of_g = torch.stack([torch.stack(pair) for pair in pairs], dim=1).to(sums)  # [E, C] each
@@ -168,6 +170,6 @@ def adam_gains(
 
 
 def sampling_variance(groups: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-    """The variance that sampled coordinates add to Σ groups / Σ base, by groups of them: []."""
+    """The variance [] that sampling coordinates adds to Σ groups / Σ base, both [GROUPS]."""
     apart = groups - groups.sum() / base.sum() * base
     return apart.var() * len(apart) / base.sum().square()

@@ -1,17 +1,18 @@
-"""What is one step with each weighting of the tokens worth, at one policy? No training.
+"""Estimates what one step with each weighting of the tokens is worth at one policy; trains nothing.
 
     python -m benchmarks gain --model FOLDER --data FILE --batches 64 --output-dir POLICY ...
-    python -m benchmarks gain POLICY ...  # the tables of such folders; else of results/gain.csv
-    python -m benchmarks gain --picture FILE  # two of its columns, of text and the toy
+    python -m benchmarks gain POLICY ...  # prints the tables of these folders
+    python -m benchmarks gain  # prints the tables of results/gain.csv
+    python -m benchmarks gain --picture FILE  # draws two columns of results/gain.csv
 
-The first takes the flags of train.py. --method, --proxy and the flags of a method add a row.
-Batches and results are stored in --output-dir: after a kill the same command goes on. This file
-measures. gain_rows.py has the rows, gradients.py their gradients, estimators.py the definitions of
-what is estimated, and gain_tables.py what is printed. Protocol and results: docs/results/gain.md.
+The first command takes the flags of train.py. Each row of a table is a weighting; --method, --proxy
+and the flags of a method add a row. Batches and results are stored in --output-dir, so the same
+command resumes after a kill. gain_rows.py defines the rows, gradients.py computes their gradients,
+estimators.py defines the estimates, and gain_tables.py prints them. See docs/results/gain.md.
 
-Memory: the gradients of some 12 parts of the rows in float32; and the sums of J and of the
-entropy's gradient over each block of batches, in bfloat16 for a large model. These are in files,
-which are read chunk by chunk on a CPU. No tensor has a gradient for each batch.
+Memory holds the gradients of some 12 parts of the rows in float32, and each block's sums of J and
+of the entropy's gradient, in bfloat16 for a large model. On a CPU these sums stay in files, which
+are read chunk by chunk. No tensor has a gradient for each batch.
 
 Shapes: n batches in C blocks, N tokens of a batch, L lines of coefficients: J, entropy and W
 rows; P parts of their gradients, D parameters, S sampled coordinates.
@@ -50,22 +51,22 @@ FILES = (RESULT, "sampled-*", "direction-*", "measured-*")
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 OF_A_BATCH += ("reward", "stop")
 
-BLOCKS = 16  # of batches, for the jackknife
+BLOCKS = 16  # blocks of batches, for the jackknife
 COORDINATES = 2**20
 LARGE = 2**24  # parameters; a larger model's sums are stored in bfloat16
 AT_ONCE = 8  # batches sampled together
-CLIP = 1.0  # of a gradient's length, before Adam's moments: --max-grad-norm
+CLIP = 1.0  # longest gradient that enters Adam's moments: the default of --max-grad-norm
 
 
 @dataclass
 class Size:
     """The flags beside those of train.py."""
 
-    batches: int = flag(64, "independent rollout batches; an error needs 8", low=8, high=10**5)
+    batches: int = flag(64, "independent rollout batches, at least 8", low=8, high=10**5)
 
 
 def gain(args) -> None:
-    """Measure the policy that the flags name, unless its folder has the result; print tables."""
+    """Measure the policy that the flags name, if its folder has no result yet. Print the tables."""
     folders = args.flags
     if not folders or folders[0] == "--picture":
         lines = pd.read_csv("results/gain.csv")
@@ -80,14 +81,14 @@ def gain(args) -> None:
         folders = [Study(folders).measure()]
     for folder in map(Path, folders):
         if not (folder / RESULT).exists():
-            raise UserError(f"{folder} has no {RESULT}: run its command again")
+            raise UserError(f"{folder} has no {RESULT}: run the command that measures it again")
         print_tables(folder.name, pd.read_csv(folder / RESULT))
 
 
 def stored(path: Path, make: Callable, *arguments, device: torch.device | str = "cpu"):
-    """What make(*arguments) returned, in the file `path`; a kill leaves no half file there.
+    """The result of make(*arguments), from the file `path` if a run has stored it there.
 
-    On a CPU its tensors stay in the file, and are read where they are used.
+    A kill leaves no half-written file. On a CPU, tensors are read only where they are used.
     """
     if not path.exists():
         aside = path.with_name(f"{path.name}.{UNFINISHED}")
@@ -99,7 +100,7 @@ def stored(path: Path, make: Callable, *arguments, device: torch.device | str = 
 
 
 class Study:
-    """A policy's measurement. Files in its folder say how far it is."""
+    """A policy's measurement. Each finished part is a file in its folder."""
 
     def __init__(self, words: list[str]):
         """Load the policy, and claim --output-dir. Raises UserError."""
@@ -111,10 +112,10 @@ class Study:
         self.own = [(self.block == c).nonzero().flatten().tolist() for c in blocks]
         self.cfg = cfg = replace(parse_config(["--mini-batch", "1", *words]), eval_data="")
         if cfg.dtype == "bfloat16":
-            raise UserError("gain is in float32: drop --dtype")
+            raise UserError("--dtype bfloat16: gain computes in float32, so leave the flag out")
         start_ranks()
         if rank_and_world()[1] > 1:
-            raise UserError("gain has one rank: start it without torchrun")
+            raise UserError("gain runs in a single process: start it without torchrun")
         self.rows = flags_of_rows(cfg)
         lm, tokenizer = load_model(model_folder(cfg))
         problems, _ = load_sets(cfg)
@@ -151,7 +152,7 @@ class Study:
                 progress.update()
         write_text(self.folder / RESULT, self.result(blocks).to_csv(index=False))
         for path in self.folder.glob("direction-*.pt"):
-            path.unlink()  # large, and needed no more
+            path.unlink()  # these files are large, and nothing reads them again
         return self.folder
 
     # ---- batches ---------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class Study:
         if not group_advantages(rewards, cfg.group_size).any():
             raise UserError(
                 f"--data {cfg.data}: all rewards of each group are equal, with a mean of "
-                f"{rewards.mean():.2f}: there is no gradient: take other problems"
+                f"{rewards.mean():.2f}, so there is no gradient: use other problems"
             )
         B = cfg.prompts * cfg.group_size
         return [rollouts[start : start + B] for start in range(0, n * B, B)]
@@ -179,7 +180,7 @@ class Study:
         return graded_groups(self.run, chosen, 1 + together.start, Stopwatch())
 
     def problems_of(self, b: int) -> list[int]:
-        """The problems of batch b: from its block's own C-th of the pool."""
+        """The indices of batch b's problems, drawn from its block's own share of all problems."""
         c, C = int(self.block[b]), len(self.own)
         pool = range(c, len(self.run.problems), C)
         first = self.own[c].index(b) * self.cfg.prompts
@@ -193,13 +194,13 @@ class Study:
 
     @cached_property
     def directions(self) -> list[torch.Tensor]:
-        """The sums of J and of the entropy's gradient over each block: C of [2, D]."""
+        """The sums of J and of the entropy's gradient over each block: C tensors [2, D]."""
         paths = [self.folder / f"direction-{c:02}.pt" for c in range(len(self.own))]
         device = this_device()
         return [stored(path, self.direction, c, device=device) for c, path in enumerate(paths)]
 
     def direction(self, c: int) -> torch.Tensor:
-        """One of `directions`."""
+        """Computes the tensor of block c in `directions`, [2, D]."""
         total = 0
         for b in self.own[c]:
             micro_batches, lines = self.lines_of(b)
@@ -213,7 +214,7 @@ class Study:
         return estimators.sampled_coordinates(J, COORDINATES, self.cfg.seed)
 
     def products_of_block(self, c: int) -> dict:
-        """Products of the block's lines with each other and with the directions, and sums."""
+        """What estimators.estimates needs of block c: inner products of gradients, and sums."""
         index, weight = self.coordinates
         grams, with_blocks, kls = [], [], []
         sums = squares = 0
@@ -228,7 +229,7 @@ class Study:
             grams.append(gram)
             with_blocks.append((mix @ products(g, self.directions)).unflatten(1, (-1, 2)))
             norm = gram.diagonal()[FIRST:].clamp(min=0).sqrt()  # [W]
-            states, _ = self.lines_of((b + 1) % self.size.batches)  # its tokens share no noise
+            states, _ = self.lines_of((b + 1) % self.size.batches)  # they share no noise with g
             kls.append(step_kls(self.policy, states, g, mix[FIRST:], norm))
             some = (mix @ g[:, index].double()).float()  # [L, S]
             clip = (CLIP / norm.clamp(min=1e-300)).clamp(max=1).float()[:, None]  # as train.py does
@@ -248,7 +249,7 @@ class Study:
     # ---- the result ------------------------------------------------------------------------------
 
     def result(self, blocks: list[dict]) -> pd.DataFrame:
-        """Row, statistic and values of each line: the estimate, then those without each block."""
+        """A table of row, statistic and values: the estimate, then those without each block."""
         estimates = estimators.estimates(blocks, self.block, self.policy.lm.num_parameters())
         rewards = torch.tensor([x.reward for batch in self.batches for x in batch])
         groups = rewards.view(-1, self.cfg.group_size)

@@ -1,6 +1,7 @@
-"""The rows of `gain`: weightings ρ of a batch's tokens, and what multiplies each ∇log π in them.
+"""Defines the rows of `gain`: weightings ρ of a batch's tokens, such as DelTA's or DAPO's.
 
-A line is a token's coefficients [N] in one sum of gradients: first J and entropy, then each row.
+A line has the coefficients [N] of the tokens' ∇log π in one sum of gradients. The first two lines
+are J, the policy gradient of expected reward, and entropy. Each row is one more line.
 """
 
 from dataclasses import fields
@@ -29,12 +30,12 @@ METHODS = {  # row -> flags of train.py
     "AR": "--method reweighting",
     "random": "--delta-variant random",
 }
-BY_SIDE = ("dapo", "delta", "sure, sure")  # rows whose sides give others
+BY_SIDE = ("dapo", "delta", "sure, sure")  # the A > 0 and A < 0 sides of these give others
 FIRST = 2  # the line of the first row, dapo; J and entropy come before
 
 
 def flags_of_rows(cfg: Config) -> dict[str, Config]:
-    """Row -> its flags: METHODS, and the flags given if those of a method are not the defaults."""
+    """Row -> its flags: those of METHODS, and cfg if it changes a method or a method's flags."""
     rows = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
     own = [x for x in fields(Config) if x.name == "method" or x.metadata["method"]]
     changed = [x.name for x in own if getattr(cfg, x.name) != x.default]
@@ -49,9 +50,9 @@ def flags_of_rows(cfg: Config) -> dict[str, Config]:
 def lines_of_batch(
     policy: Policy, rollouts: list[Rollout], rows: dict[str, Config], cfg: Config, b: int
 ) -> tuple[list[MicroBatch], dict[str, torch.Tensor]]:
-    """Of batch b: (its micro-batches, its lines: name -> coefficients [N]).
+    """(micro-batches, lines: name -> coefficients [N]) of batch b.
 
-    rows: `flags_of_rows`.
+    rows: the result of `flags_of_rows`.
     """
     responses = [x.response for x in rollouts]
     length = torch.tensor([len(x.tokens) for x in responses])
@@ -81,7 +82,7 @@ def lines_of_batch(
 
 
 def keep_masses(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """ρ [N] scaled on each side to DAPO's mass Σ|A|."""
+    """ρ [N], scaled on each side so that the side's mass Σ ρ|A| is DAPO's Σ|A|."""
     weight = weight.clone()
     for side in (advantage > 0, advantage < 0):
         mass = advantage[side].abs()
@@ -90,7 +91,7 @@ def keep_masses(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
 
 
 def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The rows that need no method, given DelTA's weights [N]."""
+    """Row -> ρ [N] for the rows that no method gives. lam: DelTA's token weights [N]."""
     of_sides = lam.clone()
     for side in (advantage > 0, advantage < 0):
         of_sides[side] = lam[side].mean()
@@ -113,11 +114,11 @@ def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Te
 
 
 def coefficients(tokens: TokenBatch, weights: dict, G: int) -> dict[str, torch.Tensor]:
-    """What multiplies ∇log π of each token in each line: rows ρ [N] -> lines [N].
+    """Line -> what multiplies each token's ∇log π in it, [N]. weights: row -> ρ [N].
 
-    J has A = R - the mean of the group's other rewards, over B: unbiased for the gradient of
-    expected reward. Entropy has -(log p + H) / N, whose mean over the token's draw is the gradient
-    of H / N at its state; how the policy moves the states is left out.
+    In J this is (R - the mean of the group's other rewards) / B, so J is unbiased for the gradient
+    of expected reward. In entropy it is -(log p + H) / N, so the mean over the token's draw is the
+    gradient of H / N at the token's state; how the policy moves the states is left out.
     """
     A, N = tokens.advantage, len(tokens)
     R = tokens.reward.view(-1, G)

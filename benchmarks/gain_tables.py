@@ -1,8 +1,8 @@
-"""The tables and the picture of `gain`, from what it stored of one policy or several.
+"""Prints the tables of `gain` and draws its picture, from the stored results of policies.
 
 A line of the results has a row, a statistic, and its values: the estimate, and then the estimates
-without each block of batches, from which its error follows. In a line without a row a fact about
-the measurement stands instead.
+without each block of batches, from which the error follows. A line without a row has a fact about
+the measurement instead.
 
 Shapes: C blocks.
 """
@@ -20,8 +20,8 @@ from benchmarks.tables import print_table
 
 ADAM = "rate, with Adam"
 PRIMARY = ("tokens only", "two constants", "delta")  # each against dapo, with Adam
-UPDATES = 24  # of the run whose distance is held equal
-SEEN = 2  # errors by which dapo's own gain must be above 0
+UPDATES = 24  # updates in the run whose distance is held equal
+SEEN = 2  # standard errors by which dapo's own gain must be above 0
 
 
 def print_tables(policy: str, lines: pd.DataFrame) -> None:
@@ -54,11 +54,11 @@ def print_tables(policy: str, lines: pd.DataFrame) -> None:
 
 
 def held_equal(values: dict) -> dict[str, dict[str, torch.Tensor]]:
-    """What is held equal -> row -> its gain [1 + C], in any unit; of these only ratios count.
+    """What is held equal -> row -> its gain [1 + C], in units of which only the ratios count.
 
-    A gain is the rise of expected reward, to first order, by a step along g. The mean of k batches
-    has the noise / k, so its cosine with J is `bias` / sqrt(1 + noise / k). In a run of UPDATES
-    steps at one policy the gradients add up, and the way travelled is the length of their sum.
+    A gain is the rise of expected reward, to first order, by a step along g. The mean g of k
+    batches has 1/k of the noise, so its cosine with J is `bias` / sqrt(1 + noise / k). In a run of
+    UPDATES steps at one policy the gradients add up, and the length of their sum is the way.
     """
     gain, noise, bias = values["gain"], values["noise"], values["bias"]
 
@@ -68,18 +68,18 @@ def held_equal(values: dict) -> dict[str, dict[str, torch.Tensor]]:
     columns = {
         "length of a step": gain,
         ADAM: values["adam"],
-        "length, 1 times the batch": of_batch(1),  # that of the first column, by the noise
+        "length, 1 times the batch": of_batch(1),  # the first column again, computed from the noise
         "length, 8 times the batch": of_batch(8),
         f"way of {UPDATES} steps": of_batch(UPDATES),
     }
-    if "kl" in values:  # a KL is of second order in the step's length
+    if "kl" in values:  # the KL of a step grows with the square of its length
         columns["KL"] = {row: gain[row] / values["kl"][row].sqrt() for row in gain}
     columns["entropy lost"] = {row: gain[row] / values["entropy"][row] for row in gain}
     return columns
 
 
 def is_seen(values: dict) -> bool:
-    """Whether dapo's own gain is above 0: else per cents of it say nothing."""
+    """Whether dapo's own gain is clearly above 0; percentages of a smaller one mean nothing."""
     base = values["gain"]["dapo"]
     return bool(base[0] >= SEEN * jackknife_error(base))
 
@@ -95,12 +95,12 @@ def values_of(lines: pd.DataFrame) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def reach(values: torch.Tensor) -> float:
-    """Half the width of the 95 % interval of values[0], from the values without each block."""
+    """Half the width of the 95 % interval of values[0], from values[1:], without each block."""
     return critical_t(0.05, len(values) - 2) * float(jackknife_error(values))
 
 
 def above_dapo(column: tuple[str, dict], values: dict, row: str) -> tuple[float, float]:
-    """(how much a row gains above dapo in a column of held_equal, its 95 %), in per cent."""
+    """(a row's gain above dapo's in a column of held_equal, half its 95 % interval), in %."""
     name, gains = column
     ratio = gains[row] / gains["dapo"]
     half = reach(ratio)
@@ -119,7 +119,7 @@ def compared(column: tuple[str, dict], values: dict, row: str) -> str:
 
 
 def draw(policies: dict[str, pd.DataFrame], path: Path) -> None:
-    """Draw what DelTA gains above DAPO at each policy, at equal rate and for equal entropy."""
+    """Draw DelTA's gain above DAPO's at each policy, at the same rate and for the same entropy."""
     of_policies = {name: values_of(lines) for name, lines in policies.items()}
     policies = {name: values for name, values in of_policies.items() if is_seen(values)}
     figure = Figure(figsize=(7, 0.8 + 0.3 * len(policies)), layout="constrained")

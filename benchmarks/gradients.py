@@ -1,9 +1,9 @@
-"""Gradients of weighted sums of a batch's log-probabilities, their products, and the KL of a step.
+"""Computes gradients of weighted sums of log-probabilities, their products, and the KL of a step.
 
-A gradient is linear in its tokens' coefficients. So the rows of a study are mixes of a few parts,
-and only the parts have backward passes.
+A gradient is linear in the tokens' coefficients. So the rows of `gain` are mixes of a few parts,
+and only the parts need a backward pass.
 
-Shapes: P parts and W rows of coefficients, N tokens of a batch, n of them in micro-batches, D
+Shapes: P parts and W rows of coefficients, N tokens of a batch, n tokens of a micro-batch, D
 parameters.
 """
 
@@ -13,8 +13,8 @@ from infra.micro_batches import MicroBatch
 from infra.ranks import this_device
 
 TOLERANCE = 1e-5  # relative; weights are in float32
-CHUNK = 2**20  # coordinates whose products are summed in float32; the chunks' sums in float64
-LENGTH = 1e-3  # of the step whose change of log π is measured
+CHUNK = 2**20  # coordinates summed in float32 at a time; the sums of chunks are added in float64
+LENGTH = 1e-3  # length of the step whose change of log π is measured
 
 
 def sides(coefficient: torch.Tensor) -> torch.Tensor:
@@ -25,14 +25,14 @@ def sides(coefficient: torch.Tensor) -> torch.Tensor:
 def decomposed(rows: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(parts [P, N], mix [W, P]) with rows = mix @ parts, float64 on the host.
 
-    The gradients of the rows are the same mix of the gradients of the parts, so a pair of constants
-    needs no backward pass of its own. rows: coefficients [W, N]. parts: [any, N], tried first; a
-    row that they do not give becomes a part.
+    The rows' gradients are the same mix of the parts' gradients, so a row of two constants needs no
+    backward pass of its own. rows: coefficients [W, N]. parts: candidates [any, N], which are tried
+    first; a row that is no mix of the parts so far becomes a part.
     """
     basis = [part for part in parts.double().cpu() if part.any()]
     mixes = []
     for row in rows.double().cpu():
-        known = torch.stack([*basis, torch.zeros_like(row)], dim=1)  # never without a column
+        known = torch.stack([*basis, torch.zeros_like(row)], dim=1)  # a column even if basis is []
         mix = torch.linalg.lstsq(known, row[:, None], driver="gelsd").solution.squeeze(1)
         if (row - known @ mix).norm() > TOLERANCE * row.norm():
             mix = (torch.arange(len(basis) + 1) == len(basis)).double()
@@ -42,7 +42,7 @@ def decomposed(rows: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> torch.Tensor:
-    """Σ_t part_t ∇log π_t of each part: [P, N] -> [P, D] float32. One forward pass for all."""
+    """Σ_t part_t ∇log π_t of each part: [P, N] -> [P, D] float32. All share a forward pass."""
     parameters = list(policy.parameters())
     sizes = [x.numel() for x in parameters]
     parts = parts.float().to(this_device())
@@ -69,8 +69,9 @@ def step_kls(
 ) -> torch.Tensor:
     """KL(π ‖ π after a step of unit length) along each row's gradient, to second order: [W].
 
-    The mean of (⟨∇log π_t, g⟩ / ‖g‖)² / 2 over the tokens of micro_batches, which π drew. The inner
-    product is the change of log π_t by a step of LENGTH. parts [P, D], mix [W, P]: the rows' g.
+    It is the mean of (⟨∇log π_t, g⟩ / ‖g‖)² / 2 over the tokens of micro_batches, which π drew. The
+    fraction is the change of log π_t over a step of length LENGTH, divided by LENGTH. The rows' g
+    are mix [W, P] @ parts [P, D], and norm [W] is ‖g‖.
     """
     parameters = list(policy.parameters())
     sizes = [x.numel() for x in parameters]
@@ -78,7 +79,7 @@ def step_kls(
     def logprobs() -> torch.Tensor:
         return torch.cat([policy(micro.ids, micro.mask).logprob for micro in micro_batches])
 
-    before = logprobs().double()  # [n]
+    before = logprobs().double()  # [tokens of all micro-batches]
     found = []
     kept = [x.clone() for x in parameters]
     for own, length in zip(mix, norm, strict=True):

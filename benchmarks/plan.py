@@ -1,4 +1,4 @@
-"""Which settings of train.py fit on which GPUs? Estimates from a model's config.json alone.
+"""Estimates which settings of train.py fit on which GPUs, from a model's config.json alone.
 
     python -m benchmarks plan --model FOLDER --gpus 4 --gpu-gb 80 <other flags of train.py>
 
@@ -15,8 +15,8 @@ A step has three phases. Each holds the float32 weights and Adam's two moments, 
 The root is FSDP's unit of all parameters outside the layers: embedding, norm and LM head. It stays
 gathered in a pass. The computation is in bfloat16, or in float32 with --dtype float32.
 
-The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors, which the update is within
-10 % of (commit d9add26, tests/benchmarks/test_plan.py). They count recurrent layers as attention.
+The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors; the update is within 10 % of
+these runs (commit d9add26, tests/benchmarks/test_plan.py). Recurrent layers count as attention.
 """
 
 import copy
@@ -50,8 +50,8 @@ from toy.by_name import model_folder
 GB = 1e9
 RESERVE = 3 * GB  # for the CUDA context, NCCL and fragmentation
 AT_ONCE = 8  # responses that `largest` samples at a time: with fewer a step takes too long
-SHORTEST = 256  # tokens of a response, for `largest`
-BLOCKS = 4  # of logits in the backward pass: logits, log p, p and a product of these
+SHORTEST = 256  # tokens in the shortest responses that `largest` tries
+BLOCKS = 4  # blocks of logits' size in the backward pass: logits, log p, p and a product of these
 
 
 @dataclass
@@ -72,14 +72,14 @@ class Plan:
     old_logprobs: float  # peak while the old log-probabilities are computed
     on_host: float  # this GPU's rows for DelTA that move to host memory, at full length
     update: float  # peak during an update
-    gpu: float  # its memory
+    gpu: float  # all memory of the GPU
 
     @property
     def peak(self) -> float:
         return max(self.rollout, self.old_logprobs, self.update) + RESERVE
 
     def fits(self, responses: int = 1) -> bool:
-        """Whether the GPU can hold the peak and sample so many full-length responses at a time."""
+        """Whether the GPU can hold the peak, and sample `responses` of full length at a time."""
         return self.peak <= self.gpu and self.in_flight >= responses
 
 
@@ -89,12 +89,12 @@ def sizes_of(config: PreTrainedConfig) -> SimpleNamespace:
     Raises UserError for a model that the sampler cannot run in chunks.
     """
     config = copy.deepcopy(config)
-    config.pad_token_id = None  # some models compare it with the ids, which have no values here
+    config.pad_token_id = None  # some models compare it with the ids, which are meta tensors here
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
         ids = torch.zeros(1, 2, dtype=torch.long)
     if not takes_cache(lm):
-        raise UserError(f"plan cannot count what this {config.model_type} keeps of a response")
+        raise UserError(f"plan cannot count the cache of this {config.model_type}: try a short run")
     cache = empty_cache(config)
     with torch.no_grad():
         decoder_of(lm)(input_ids=ids, past_key_values=cache, use_cache=True)
@@ -169,10 +169,10 @@ def planned(size: SimpleNamespace, flags: Config, gpus: int, gpu_gb: float) -> P
 def largest(
     size: SimpleNamespace, flags: Config, gpus: int, gpu_gb: float
 ) -> tuple[Config, Plan] | None:
-    """(flags, their plan): the longest responses of which AT_ONCE fit at a time, then the largest
-    micro-batches, then the most responses in flight. None if nothing fits.
+    """(flags, their plan) with the longest responses of which AT_ONCE fit at a time, then with the
+    largest micro-batches, then with the most responses in flight. None if nothing fits.
 
-    Tries the flags' own values, and halves of them.
+    It tries the flags' own values, and repeated halves of them.
     """
     for new in halves(flags.max_new_tokens, SHORTEST):
         for tokens in halves(flags.micro_batch_tokens, flags.max_prompt_tokens + new):
@@ -189,7 +189,7 @@ def largest(
 
 
 def halves(largest: int, smallest: int) -> list[int]:
-    """The numbers from `largest` down to `smallest`, each half of the one before; one at least."""
+    """The numbers from `largest` down to `smallest`, each half of the one before. Never empty."""
     found = [largest]
     while found[-1] // 2 >= smallest:
         found.append(found[-1] // 2)

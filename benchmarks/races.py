@@ -1,11 +1,11 @@
 """Twelve-step races: is DelTA more than DAPO at a higher learning rate?
 
-    python -m benchmarks races  # the table of results/races.csv
+    python -m benchmarks races  # prints the table of results/races.csv
     python -m benchmarks races --model MODEL --seeds 201-217
 
-The second first runs the races that the CSV lacks, one after the other, and appends a line for each
-to it. A seed's rows follow each other, so that seeds become complete one by one. Protocol and
-results: docs/results/training.md.
+The second command first runs the races that the CSV lacks, one after the other, and appends a line
+for each. It runs all rows of one seed before the next seed, because only complete seeds are
+compared. A row is a method at a learning rate. Protocol and results: docs/results/training.md.
 
 Shapes: n response tokens of a micro-batch, m of them in a block, V vocabulary size.
 """
@@ -37,7 +37,7 @@ from rollout import Response
 from toy.by_name import model_folder
 
 STEPS = 12
-SAMPLES = 8  # responses to each problem
+SAMPLES = 8  # responses to each problem when the end of a race is measured
 ROWS = {  # row -> its flags of train.py
     "dapo 5e-7": "--method dapo --lr 5e-7",
     "dapo 6e-7": "--method dapo --lr 6e-7",
@@ -78,7 +78,7 @@ def races(args) -> None:
 
 
 def race(model: str, row: str, flags: str, seed: int) -> dict:
-    """Train one row from the model for STEPS steps, and measure where it ends: a line of FILE.
+    """Train one row from the model for STEPS steps, and measure where it ends. Returns FILE's line.
 
     The steps are those of train.py with these flags. Nothing is evaluated or saved between them.
     """
@@ -116,7 +116,7 @@ def commit() -> str:
 
 
 def outcomes(run) -> tuple[float, float, float, float]:
-    """OUTCOMES of a run's policy: on all problems, with the random numbers of step 0.
+    """The OUTCOMES of a run's policy on all problems, sampled with the random numbers of step 0.
 
     reward: the mean of SAMPLES responses to each problem. greedy: the accuracy of the likeliest
     response. entropy and kl: means over the tokens of each problem's first sampled response.
@@ -178,7 +178,7 @@ def log_probabilities(model, micro: MicroBatch, size: int):
 
 
 def print_races(lines: pd.DataFrame) -> None:
-    """Each row's outcomes, and the two primary contrasts, over the complete seeds."""
+    """Print each row's outcomes, and the two primary contrasts, over the complete seeds."""
     table = lines.pivot(index="seed", columns="row", values=list(OUTCOMES))
     rows = [row for row in (*ROWS, *ON_A_GPU) if row in set(lines["row"])]
     whole = table.dropna()
@@ -210,7 +210,7 @@ def of(whole: pd.DataFrame, outcome: str, row: str, other: str) -> np.ndarray:
 def reward_at_equal_entropy(whole: pd.DataFrame) -> str:
     """delta's reward minus dapo's on the line through dapo's two rates, at delta's mean entropy.
 
-    The line is that of the means over seeds: a seed's two entropies may be equal.
+    The line goes through means over seeds, because the two entropies of one seed may be equal.
     """
     slow, fast = whole.xs("dapo 5e-7", axis=1, level=1), whole.xs("dapo 6e-7", axis=1, level=1)
     slope = (fast["reward"] - slow["reward"]).mean() / (fast["entropy"] - slow["entropy"]).mean()
@@ -219,7 +219,7 @@ def reward_at_equal_entropy(whole: pd.DataFrame) -> str:
 
 
 def verdict(whole: pd.DataFrame, p: dict[str, float]) -> str:
-    """The words that the protocol fixed."""
+    """The verdict in the words of the protocol (docs/results/training.md)."""
     (first, of_first), (second, of_second) = p.items()
     above_dapo = of(whole, "reward", *PRIMARY[0])
     above_control = of(whole, "reward", *PRIMARY[1])

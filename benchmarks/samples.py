@@ -1,11 +1,11 @@
-"""A web page of a run's sampled responses, with each token's credit.
+"""Writes a web page of a run's sampled responses, with each token's credit.
 
     python -m benchmarks.samples RUN           # RUN/samples.html
     python -m benchmarks.samples RUN OTHER     # RUN/compared.html: two runs side by side
 
 RUN is an --output-dir of train.py. The page is one file and needs no network: open it in a browser.
-Runs of two methods with the same seed sample the same responses in step 1, so their weights can be
-compared token by token.
+Runs of two methods with the same seed sample the same responses in step 1, so their token weights
+can be compared one by one.
 """
 
 import json
@@ -18,8 +18,8 @@ from infra.errors import UserError, one_line_endings
 from infra.folder import read_json, read_lines, write_text
 from toy.by_name import decisive_tokens
 
-# Orange below a weight of 1, blue above, which colour-blind readers can tell apart. Black letters
-# can be read on each, and printed in grey, blue is darker than orange.
+# Token weights below 1 are orange and those above 1 are blue: colour-blind readers can tell these
+# apart. Black letters are legible on both, and in grey, blue is darker than orange.
 COLOURS = ((242, 160, 70), (247, 247, 247), (98, 154, 217))  # red, green, blue
 
 
@@ -34,9 +34,9 @@ def page(folders: list[Path]) -> str:
 
 
 def limits(samples: list[dict]) -> tuple[float, float]:
-    """The two weights with the strongest colours: 1 % of all may lie below, and 1 % above.
+    """The two token weights with the strongest colours: 1 % of all may lie below, and 1 % above.
 
-    They are at least 0.01 from 1, as with DAPO, whose weights are all 1.
+    Both are at least 0.01 away from 1, because DAPO's token weights are all 1.
     """
     weights = [weight for sample in samples for weight in sample["lambda"]]
     low, high = np.quantile(weights, [0.01, 0.99], method="inverted_cdf")  # weights that occur
@@ -44,11 +44,11 @@ def limits(samples: list[dict]) -> tuple[float, float]:
 
 
 def read_samples(folder: Path) -> dict:
-    """A run's data for the page. Raises UserError if the run has no samples yet."""
+    """A run's data, as the page needs them. Raises UserError if the run has no samples yet."""
     config = read_json(folder / "config.json")
     samples = read_lines(folder / "samples.jsonl")
     if not samples:
-        raise UserError(f"{folder} has no samples yet: wait for its first step")
+        raise UserError(f"{folder} has no samples yet: wait until its first step is finished")
     for sample in samples:
         del sample["response"]  # the tokens contain it
         if (found := decisive_tokens(sample["problem"], sample["tokens"])) is not None:
@@ -69,7 +69,7 @@ if __name__ == "__main__":
     folders = parser_of_runs("benchmarks.samples", __doc__).parse_args().runs
     with one_line_endings("benchmarks.samples"):
         if len(folders) > 2:
-            raise UserError("pass one or two output folders of train.py")
+            raise UserError(f"{len(folders)} runs: pass one or two output folders of train.py")
         output = folders[0] / ("samples.html" if len(folders) == 1 else "compared.html")
         write_text(output, page(folders))
         print(f"{output}: open it in a browser")

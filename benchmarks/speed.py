@@ -1,13 +1,13 @@
-"""Speed of a model's training step, beside transformers' `generate` and TRL.
+"""Measures the speed of a model's training step, beside transformers' `generate` and TRL.
 
     python -m benchmarks speed --model FOLDER --data FILE --peers .venv-engines/bin/python
 
 This times train.py's stages and `generate`; with --peers, the interpreter of `make engines`, also a
 step of TRL's GRPOTrainer. All other flags are train.py's.
 
-Each part has a process of its own, so its peak memory is its own. All steps have the same prompts.
-No end token counts, so every response has --max-new-tokens tokens. Every other response counts as
-right, so every token is in an update. One step is timed, after a short one.
+Each part runs in a process of its own, so its peak memory is measured alone. All steps have the
+same prompts. No token ends a response, so each has --max-new-tokens tokens. Every other response
+counts as right, so every token is in an update. One step is timed, after a short one that is not.
 """
 
 import json
@@ -59,13 +59,13 @@ def speed(args) -> None:
     parts = {"train.py": sys.executable, "generate": sys.executable}
     if own.peers:
         if not Path(own.peers).exists():
-            raise UserError(f"--peers {own.peers}: no such interpreter: make engines installs it")
+            raise UserError(f"--peers {own.peers}: no such file; `make engines` installs it")
         parts["TRL"] = own.peers
     print_table(["tokens/s", *STAGES, "step", "peak memory, GB"], lines_of(parts, flags))
 
 
 def lines_of(parts: dict[str, str], flags: list[str]) -> Iterator[list[str]]:
-    """For each part its tokens a second, by stage and in the whole step, and its peak memory."""
+    """Yields each part's tokens a second, by stage and in the whole step, and its peak memory."""
     for name, python in parts.items():
         part = in_own_process(python, name, flags)
         tokens, seconds = part["responses"] * part["length"], part["seconds"]
@@ -78,11 +78,11 @@ def in_own_process(python: str, name: str, flags: list[str]) -> dict:
     """What `main` writes in a process of its own. Raises Stop if it fails."""
     with TemporaryDirectory() as folder:
         command = [python, "-m", "benchmarks.speed", folder, name, *flags]
-        code = subprocess.run(command, stdout=2).returncode  # its own output is not in the table
+        code = subprocess.run(command, stdout=2).returncode  # stdout has only the table
         if code == 2:
             sys.exit(code)  # it has printed the user's mistake
         if code:
-            raise Stop(f"{name}: its process ended with code {code}", 1)
+            raise Stop(f"{name}: its process ended with code {code}; see its output above", 1)
         return json.loads(Path(folder, "measured.json").read_text())
 
 
@@ -102,7 +102,7 @@ def main(folder: str, name: str, *flags: str) -> None:
     Path(folder, "measured.json").write_text(found)
 
 
-# ---- programs ------------------------------------------------------------------------------------
+# ---- the parts -----------------------------------------------------------------------------------
 
 
 def prompts_of(cfg: Config) -> list[list[int]]:
@@ -112,18 +112,18 @@ def prompts_of(cfg: Config) -> list[list[int]]:
 
 
 def every_other_right(completions: list, *_, **__) -> list[float]:
-    """The rewards: every group has right and wrong responses."""
+    """Rewards of 0 and 1 by turns, so that every group has right and wrong responses."""
     return [float(i % 2) for i in range(len(completions))]
 
 
 def of_second_step(cfg: Config, step: Callable[[int], dict]) -> dict:
-    """The seconds of each stage. step: new tokens of a response -> seconds by stage."""
+    """The seconds by stage of a step after a short one. step: new tokens -> seconds by stage."""
     step(min(WARM_UP, cfg.max_new_tokens))
     return step(cfg.max_new_tokens)
 
 
 def of_train(cfg: Config) -> dict:
-    """Steps of train.py."""
+    """Times a step of train.py."""
     run = train.prepare(cfg)
     run.problems, run.prompts = run.problems[: cfg.prompts], run.prompts[: cfg.prompts]
 
@@ -142,10 +142,10 @@ def of_train(cfg: Config) -> dict:
 
 
 def of_generate(cfg: Config) -> dict:
-    """One call of transformers' `generate` for all responses."""
+    """Times one call of transformers' `generate` for all responses."""
     _, lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype))
     lm = lm.to(this_device())
-    lm.generation_config = GenerationConfig()  # else its penalties and end tokens would count
+    lm.generation_config = GenerationConfig()  # without the model's penalties and end tokens
     sequences = [torch.tensor(ids) for ids in prompts_of(cfg) for _ in range(cfg.group_size)]
     ids, mask = left_padded(sequences, lm.device)
     sampling = {"do_sample": True, "temperature": cfg.temperature, "top_k": 0, "pad_token_id": 0}
@@ -161,7 +161,10 @@ def of_generate(cfg: Config) -> dict:
 
 
 def of_trl(cfg: Config) -> dict:
-    """Steps of TRL's GRPOTrainer with as many updates; for a single one it has no pass at θ_old."""
+    """Times a step of TRL's GRPOTrainer with as many updates.
+
+    If a step has a single update, TRL makes no pass at θ_old.
+    """
     from datasets import Dataset
     from trl import GRPOTrainer
     from trl.scripts import grpo

@@ -1,9 +1,10 @@
-"""Training runs of several rows, rates and seeds: each row at its own best rate, beside dapo.
+"""Compares training runs of several rows, rates and seeds: each row with dapo, at its best rate.
 
-    python -m benchmarks training RUN ...  # finished ones; without, results/training.csv
+    python -m benchmarks training RUN ...  # finished runs; without RUN, results/training.csv
 
-RUN is an --output-dir of train.py; one row must be dapo. A run's outcome is its mean training
-reward over all steps. A row's rate is the best on the other seeds, so no run chooses its own.
+A row is a method with its own flags, and one row must be dapo. RUN is an --output-dir of train.py.
+A run's outcome is its mean training reward over all steps. For each seed, a row has the rate that
+is best on the other seeds, so no run chooses its own rate.
 """
 
 from dataclasses import fields
@@ -18,7 +19,7 @@ from config import Config
 from infra.errors import UserError
 from infra.folder import hash_of, read_json, read_lines
 
-OF_A_ROW = {"proxy": "row", "delta_variant": "full", "K": 1, "select": "none"}  # DelTA's own values
+OF_A_ROW = {"proxy": "row", "delta_variant": "full", "K": 1, "select": "none"}  # flag -> DelTA's
 
 
 def training(args) -> None:
@@ -27,15 +28,15 @@ def training(args) -> None:
     if runs.empty:
         runs = pd.read_csv("results/training.csv")
     if runs.duplicated(["flags", "row", "rate", "seed"]).any():
-        raise UserError("two of these runs have one row, rate and seed: name each run once")
+        raise UserError("two runs have the same row, rate and seed: name each run once")
     for _, comparable in runs.groupby("flags", sort=False):
         print_tables(comparable)
 
 
 def line_of(run: Path) -> dict:
-    """What the tables need of a finished run. Raises UserError.
+    """What the tables need of a finished run. Raises UserError if the run is not finished.
 
-    flags: a hash of all that does not name a row, a rate or a seed, and of the model and the data.
+    flags: a hash of the model, of the data, and of all flags that set no row, rate or seed.
     """
     config, lines = read_json(run / "config.json"), read_lines(run / "metrics.jsonl")
     if not lines or lines[-1]["step"] < config["steps"]:
@@ -54,7 +55,7 @@ def line_of(run: Path) -> dict:
 
 
 def print_tables(runs: pd.DataFrame) -> None:
-    """One line for every row and rate, then one for every row at its own rates."""
+    """Print one line for every row and rate, then one for every row at its own rates."""
     curves = np.array([[float(x) for x in text.split()] for text in runs["rewards"]])  # [runs, T]
     runs = runs.assign(outcome=curves.mean(axis=1), earlier=curves[:, :-1].mean(axis=1))
     table = runs.pivot(index=["row", "rate"], columns="seed")
@@ -64,7 +65,7 @@ def print_tables(runs: pd.DataFrame) -> None:
     ]
     print(f"seeds {list(outcome)}; not of all rows and rates: {list(whole[~whole].index)}\n")
     if sum(whole) < 3 or "dapo" not in table.index:
-        raise UserError("too few runs yet: dapo's, and 3 seeds that all rows and rates have")
+        raise UserError("too few runs: add runs of dapo, and 3 seeds that all rows and rates have")
 
     cells = []
     for row, rate in table.index:
@@ -76,7 +77,7 @@ def print_tables(runs: pd.DataFrame) -> None:
         cells.append([row, rate, *[f"{x:.3f}" for x in numbers], beside])
     print_table(["row", "rate", "outcome", "accuracy", "minus dapo at this rate"], cells)
 
-    rates, values = {}, {}  # each row's rate with each seed, and there (outcome, earlier, accuracy)
+    rates, values = {}, {}  # row -> its rate for each seed; (outcome, earlier, accuracy) at these
     for row in table.index.unique("row"):
         others = [outcome.loc[row].drop(columns=seed).mean(axis=1) for seed in outcome]
         rates[row] = [means.idxmax() for means in others]
@@ -85,7 +86,7 @@ def print_tables(runs: pd.DataFrame) -> None:
             [x.loc[row].at[pair] for pair in chosen] for x in (outcome, earlier, accuracy)
         ]
     dapo, before_last, _ = np.array(values["dapo"])
-    a_step = 100 / curves.shape[1] / (dapo - before_last).mean()  # % of the steps, by outcome
+    a_step = 100 / curves.shape[1] / (dapo - before_last).mean()  # % of the steps, per outcome
     differences = {row: np.array(x[0]) - dapo for row, x in values.items() if row != "dapo"}
     p = holm({row: p_of(x) for row, x in differences.items()})
     cells = []
@@ -102,12 +103,12 @@ def print_tables(runs: pd.DataFrame) -> None:
 
 
 def with_interval(values: np.ndarray, digits: str = ".3f") -> str:
-    """The mean over seeds and half of its 95 % interval."""
+    """The mean over seeds and half the width of its 95 % interval, as text."""
     return f"{values.mean():{digits}} ± {half_width(values):{digits}}"
 
 
 def p_of(differences: np.ndarray) -> float:
-    """Of a t-test of the differences against 0; 1 for a row that is dapo by another name."""
+    """p of a t-test of the differences against 0; 1 for a row that is dapo by another name."""
     if not differences.any():
         return 1.0
     t = differences.mean() / (differences.std(ddof=1) / len(differences) ** 0.5)

@@ -1,4 +1,4 @@
-"""The tokens of real text: their kinds, and pictures of them coloured by weight."""
+"""Sorts the tokens of real text into kinds, and draws them coloured by token weight."""
 
 import re
 
@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from benchmarks.samples import COLOURS
 
-KINDS = {  # kind of token -> what its text matches, without spaces around it; the first one counts
+KINDS = {  # kind of token -> what its text matches, without spaces around it; the first counts
     "end": r"<\|.*\|>|</s>|<end_of_turn>|<eos>",
     "space": r"",
     "digits": r"[\d.,]*\d[\d.,]*",
@@ -34,7 +34,7 @@ def visible(text: str) -> str:
 
 
 def place(tokens: list[str], columns: int) -> list[tuple[int, int, int, str]]:
-    """Parts of tokens in lines of `columns`: the token's index, column, line and visible text.
+    """Places parts of tokens in lines of `columns`: (token's index, column, line, visible text).
 
     A line ends after a token's line breaks, and where the next part does not fit.
     """

@@ -1,11 +1,11 @@
-"""Grades the pieces that students have handed in: a mine.py, or a folder of them.
+"""Grades the pieces of minimal.py that students have handed in: a mine.py, or a folder of them.
 
     $ python notebooks/grade.py anna.py
     anna.py: 10 of 13 points (group_advantages 1 of 1, inverse_cdf 1 of 1, ..., train_step 0 of 3)
         train_step: not right, one mini-batch, ...: You get this with the sign turned round ...
 
-Each piece is checked as its notebook checks it, with the page's own functions around it. This runs
-the students' code: use an account of its own.
+Each piece is checked as its notebook checks it, with minimal.py's own functions around it. This
+runs the students' code, so run it under a separate account.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def checks() -> dict[str, tuple[str, str]]:
 
 
 def grade(piece: str, source: str, imports: str, check: str) -> tuple[bool, str]:
-    """Whether a piece is right, and what its check says."""
+    """Whether a piece is right, and what its check prints."""
     namespace, page = {"__name__": "__main__"}, dict(vars(minimal))
     with contextlib.redirect_stdout(io.StringIO()) as said:
         try:
@@ -72,5 +72,5 @@ def main(given: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not Path(sys.argv[1]).exists():
         sys.exit("usage: python notebooks/grade.py FILE_OR_FOLDER, of mine.py files")
-    helpers.MINE = Path(tempfile.mkdtemp()) / "mine.py"  # a right piece is saved there
+    helpers.MINE = Path(tempfile.mkdtemp()) / "mine.py"  # `build` must not write to the teacher's
     main(sys.argv[1])

@@ -1,6 +1,8 @@
 """Helpers for the notebooks: pictures, graded exercises, tokens of the toy and of a real model.
 
-Import it first: it adds the repository to the path. B responses, N packed tokens, H hidden size.
+Import this module first, because it adds the repository to the path.
+
+Shapes: B responses, N tokens of all responses without padding, H hidden size, V vocabulary.
 """
 
 import inspect
@@ -32,8 +34,8 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"  # for the colour-blind too
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
-PASS = ("token_outputs", "one_pass")  # the model's pass: for everyone
-ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # the answers' files
+PASS = ("token_outputs", "one_pass")  # the model's pass, which every answer may call
+ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # modules with answers
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
 torch.set_num_threads(1)  # more threads would not speed up so small a model
@@ -54,14 +56,14 @@ def check(
 ):
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: numbers; with `cases`, name -> arguments, a function. Then `expected` is the reference,
-        and run(function, *arguments) is compared case by case. A stub is or returns None.
-    hint: printed if the first case fails; a later one has its name.
+    answer: numbers; or with `cases`, name -> arguments, a function. Then `expected` is a function
+        too, and run(function, *arguments) is compared case by case. A stub is or returns None.
+    hint: printed if the first case fails. If a later case fails, only its name is printed.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
-    may_use: the names of the repository's functions that the answer may call; None: all.
-    mistakes: what somebody did -> a wrong answer; one that the answer is equal to is named.
+    may_use: the names of the repository's functions that the answer may call; None allows all.
+    mistakes: what somebody did -> the wrong answer; a mistake that gives this answer is printed.
 
-    Call it in a function: a cell's own names could replace a helper or a constant of the student.
+    Call it inside a function, because a cell's names could replace the student's own.
     """
     try:
         for where, case in ({"": ()} if cases is None else cases).items():
@@ -116,7 +118,7 @@ def closed(may_use):
         for function in codes:
             function.__code__ = refuse.__code__
         yield
-    except RecursionError:  # in place of the page's function, an answer that calls it calls itself
+    except RecursionError:  # the answer has replaced minimal.py's function, and so calls itself
         refuse()
     finally:
         for function, code in codes.items():
@@ -124,23 +126,24 @@ def closed(may_use):
 
 
 def same(old, new) -> bool:
-    """Whether tensors, lists and tuples, and what else is in these, are equal."""
+    """Whether two values are equal: tensors, lists, tuples, and whatever these contain."""
     if isinstance(old, list | tuple):
         return len(old) == len(new) and all(map(same, old, new))
     return torch.equal(old, new) if isinstance(old, torch.Tensor) else old == new
 
 
 def numbers(answer) -> np.ndarray:
-    """Numbers, arrays, tensors, or lists of these as one array of float64; not of 16 bits."""
+    """Numbers, arrays, tensors, or lists of these as one float64 array. Refuses 16-bit numbers."""
     if "float16" in str(getattr(answer, "dtype", "")):
         raise ValueError("its numbers have 16 bits, with three digits: return float32")
     return np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer, dtype=float)
 
 
 def compare(answer, expected, tolerance: float, told: bool = True, name: str = "") -> None:
-    """Raises ValueError, with what distinguishes them, unless the answer is as expected.
+    """Raises ValueError, which says what is different, unless the answer is as expected.
 
-    Both are numbers, or name -> numbers, compared in this order. told: whether to say the numbers.
+    Both are numbers, or name -> numbers, which are compared in the order of `expected`. told:
+    whether the message has the numbers.
     """
     if isinstance(expected, dict):
         for part in expected:
@@ -150,7 +153,7 @@ def compare(answer, expected, tolerance: float, told: bool = True, name: str = "
     if found.shape != right.shape:
         raise ValueError(f"{name}shape {found.shape} where {right.shape} is expected")
     allowed = tolerance * max(1.0, np.abs(right[np.isfinite(right)]).max(initial=0))
-    # A NaN is equal to the NaN of a named mistake; a right answer has none.
+    # NaNs count as equal, for named mistakes that give NaN. No right answer has a NaN.
     if not np.isclose(found, right, rtol=0, atol=allowed, equal_nan=True).all():
         raise ValueError(name + difference(found, right, allowed, told))
     if "int" in str(getattr(expected, "dtype", "")) and np.asarray(answer).dtype.kind == "f":
@@ -158,7 +161,7 @@ def compare(answer, expected, tolerance: float, told: bool = True, name: str = "
 
 
 def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool) -> str:
-    """How numbers differ from the right ones, which have the same shape."""
+    """A phrase about how numbers differ from the right ones, which have the same shape."""
     n, wrong, nan = right.size, ~(np.abs(found - right) <= allowed), np.isnan(found)
     if nan.any():
         return f"{nan.sum()} of {n} numbers are NaN"
@@ -178,13 +181,13 @@ def difference(found: np.ndarray, right: np.ndarray, allowed: float, told: bool)
     return f"{place}{found[*first]:.6g}, not {right[*first]:.6g}"
 
 
-COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # on a host, a folder that stays
+COURSE = Path(os.environ.get("COURSE_FOLDER", "."))  # a host may delete its working folder
 if "google.colab" in sys.modules:
     sys.modules["google.colab"].drive.mount("/content/drive")
     COURSE = Path("/content/drive/MyDrive")
 MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
 NAMES = "group_advantages inverse_cdf clipped_surrogate centroids token_gradient_proxy margins"
-NAMES += " token_weights temperatures train_step"  # `temperatures` is a part of `token_weights`
+NAMES += " token_weights temperatures train_step"  # one exercise: token_weights with temperatures
 PIECES = {name: getattr(minimal, name) for name in NAMES.split()}
 BAR, IMPORTS = "\n\n# ---- ", "import minimal\nimport numpy as np\nimport torch\n\n\n"
 
@@ -192,9 +195,9 @@ BAR, IMPORTS = "\n\n# ---- ", "import minimal\nimport numpy as np\nimport torch\
 def build(
     yours: Callable, hint: str, cases, tolerance=1e-4, run=call, mistakes=None
 ) -> bool | None:
-    """`check` a piece of minimal.py's loop, and put it there if right, here and by mine.py.
+    """`check` a piece of minimal.py's loop. If it is right, put it there, in later notebooks, too.
 
-    It may call earlier pieces, as minimal.NAME. mine.py gets the whole cell that defines it.
+    The piece may call earlier pieces, as minimal.NAME. MINE gets the whole cell that defines it.
     """
     inner = inspect.unwrap(yours)
     inner = inspect.unwrap(getattr(inner, "func", inner))  # of functools.partial
@@ -218,13 +221,13 @@ def build(
 
 
 def pieces_in(path: Path) -> dict[str, str]:
-    """The parts of a mine.py, by the name in their first line."""
+    """Name of a piece -> its part of a mine.py, which begins with a line of this name."""
     parts = path.read_text().split(BAR)[1:] if path.exists() else []
     return {part.split("\n")[0]: part for part in parts}
 
 
 def loaded(name: str, text: str) -> Callable:
-    """A piece from its source. Its results get the page's types, from any numbers or lists."""
+    """A piece from its source. Its results may be any numbers, and become minimal.py's tensors."""
     namespace = {"__name__": "mine"}
     exec(compile(text, str(MINE), "exec"), namespace)
     dtype = torch.int64 if name == "inverse_cdf" else torch.float32
@@ -246,7 +249,7 @@ def use_mine() -> None:
 
 
 class Tokens(NamedTuple):
-    """What training has of a batch's N response tokens; a method's weights may use it all."""
+    """What training has of a batch's N response tokens; a method's token weights may use it all."""
 
     token: torch.Tensor  # [N] ids: toy.VOCABULARY[id] is the word
     length: torch.Tensor  # [B] tokens of each response; G responses to a problem in a row
@@ -261,8 +264,9 @@ def real_text() -> SimpleNamespace:
 
     Commit 73fc6e6 has the program that made the file, notebooks/real_text.py.
 
-    about: model, licences, date; of responses [B] problems, rewards, length; of tokens [N] words,
-    advantage, logprob, entropy, hidden [N, H]; values [n, 3]: response, place, V before it or none.
+    about: model, licences, date. problems, rewards, length: of the responses, [B]. words,
+    advantage, logprob, entropy, hidden: of the tokens, [N] and [N, H]. values: rows of a
+    response, a place in it, and the value V before this place, [n, 3].
     """
     with np.load(Path(__file__).parent / "data" / "real_text.npz") as file:
         lists = {name: file[name].tolist() for name in ("about", "problems", "words")}
@@ -272,9 +276,10 @@ def real_text() -> SimpleNamespace:
 
 @torch.no_grad()
 def batch(lm, tokenizer, problems: list[dict], cfg=None, step=0, chosen=None) -> SimpleNamespace:
-    """What minimal.sample gets for these problems, or for those chosen by index.
+    """What minimal.sample gets for these problems, or only for those of the indices `chosen`.
 
-    rollouts: the loop's; tokens: Tokens; problems [B]; decisive [N]: which tokens decided.
+    rollouts: minimal.sample's. tokens: Tokens. problems: each response's, [B]. decisive: whether
+    each token decided the reward, [N].
     """
     cfg = cfg or minimal.Settings()
     chosen, G = range(len(problems)) if chosen is None else chosen, cfg.group_size

@@ -1,4 +1,4 @@
-"""Grades programs by their tests, in a sandbox. README.md says how, and how to use it elsewhere."""
+"""Grades programs by their tests, in a sandbox. README.md explains how, also for other projects."""
 
 
 class ProgramsError(ValueError):

@@ -88,7 +88,7 @@ def mbpp_problem(cells: dict, index: int) -> dict:
     script = "\n".join([*cells["test_imports"], cells["test"]])
     called = re.findall(r"(\w+)\(", example)
     own = [name for name in called if not hasattr(builtins, name)]
-    name = (own or called)[0]  # a builtin's in "assert sum(10, 15) == 6" (Mbpp/126)
+    name = (own or called)[0]  # only builtins are called in "assert sum(10, 15) == 6" (Mbpp/126)
     test = {"script": script, "entry_point": name, "rules": "evalplus"}
     return {"problem": problem, "tests": [test]}
 
@@ -127,12 +127,12 @@ def unpacked(text: str) -> list[dict]:
         content = zlib.decompress(base64.b64decode(text))
     try:
         return json.loads(Plain(io.BytesIO(content)).load())
-    except Exception as error:  # damage has many names in pickle
+    except Exception as error:  # damaged data raise many kinds of exceptions in pickle
         raise ValueError(f"unreadable private tests ({error})") from error
 
 
 class Plain(pickle._Unpickler):
-    """Reads pickled data without code. In Python, because C reserves memory for any given size."""
+    """Reads pickled data, but no code. The C version would reserve any size that the data give."""
 
     def find_class(self, module: str, name: str):
         raise ValueError(f"{module}.{name} in pickled tests")
@@ -182,7 +182,7 @@ def flaw(test) -> str:
         return f"has unknown rules: use {', '.join(filter(None, RULES))}"
     golds = [test.get("expected"), test.get("or")]
     if json.loads(json.dumps(golds), parse_constant=INFINITE.get) != golds:
-        return "expects NaN, which equals nothing"
+        return "expects NaN, which equals nothing: remove this test"
     try:
         f"{test.get('input')}{test.get('output')}".encode()  # a lone surrogate has no UTF-8
         compile(test.get("script", ""), "script", "exec")

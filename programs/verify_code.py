@@ -8,7 +8,7 @@ The program is the last fenced Python block. It earns 1.0 if it passes all tests
 
 compare.py has the rules for outputs and values, judge.py those for scripts; a faulty script passes
 no program, and a warning is printed. A program that ends with an error fails, whatever it printed.
-Departure from the paper: it names no limits of programs; those of watch.py are ours.
+Departure from the paper: the paper names no limits for programs; the limits in watch.py are ours.
 """
 
 import re
@@ -26,7 +26,7 @@ from .sandbox.judge import ENDED, FAULT, PASSED, RIGHT
 from .sandbox.values import excerpt
 from .sandbox.watch import Limits, Process
 
-SCRIPT = 5  # CPU time for a judge, or for a program that a script calls, in units of a call's
+SCRIPT = 5  # CPU limit of a judge, or of a program that a script calls, as a multiple of a call's
 JUDGE_MB = 4096  # of address space
 
 # A test's "rules" key -> (least memory in MB, tolerance), as in an official grader.
@@ -58,7 +58,7 @@ def reward_of_program(program: str | None, tests: list[dict]) -> float:
     return float(program is not None and run_tests(program, tests).passed == len(tests))
 
 
-# A line's (margin)(marks)(tag), also in <answer>, or before a token such as </s> and <|im_end|>.
+# A line's (margin)(marks)(tag), also after <answer>, or before tokens such as </s> or <|im_end|>.
 # (?![`~]) keeps matching linear: a run of marks is matched whole.
 FENCE = re.compile(
     r"^([ \t>]*)(?:<answer>[ \t]*)?(`{3,}|~{3,})(?![`~])([^\n`]*?)"
@@ -101,8 +101,8 @@ def extract_program(response: str) -> str | None:
 
 
 def next_fence(response: str, start: int, in_block: bool) -> re.Match | None:
-    """The next fence from `start` on. In a block a text between triple quotes is passed over."""
-    if not in_block:  # an apostrophe too many in prose hides no program
+    """The next fence from `start` on. In a block, texts between triple quotes are skipped."""
+    if not in_block:  # stray quotes in prose must not hide a program
         return FENCE.search(response, start)
     found = FENCE_OR_TEXT.search(response, start)
     while found and found["q"]:
@@ -150,7 +150,7 @@ def group_of(test: dict) -> tuple[str, str]:
     kind = next((key for key in RUNNERS if key in test), None)
     rules = test.get("rules", "")
     if kind is None or rules not in RULES:
-        known = f"{', '.join(RUNNERS)}, or rules that are not {', '.join(filter(None, RULES))}"
+        known = f"{', '.join(RUNNERS)}, or its rules are not {' or '.join(filter(None, RULES))}"
         raise ValueError(f"a test has none of the keys {known}: {str(test)[:200]}")
     return kind, rules
 
@@ -181,7 +181,7 @@ class Trial:
             yield
 
     def run_calls(self, tests: list[dict], limits: Limits, tolerance: float) -> Iterator[None]:
-        """Run the program once; its judge calls the functions. Each call has the CPU limit."""
+        """Run the program once; its judge calls the functions. Each call has its own CPU limit."""
         asked = [[x["function"], x["args"], [x["expected"], *x.get("or", [])]] for x in tests]
         judging = {"kind": "values", "tests": asked, "tolerance": tolerance}
         judge, failure = self.judged(judging, limits)
@@ -204,7 +204,7 @@ class Trial:
             yield
 
     def judged(self, judging: dict, limits: Limits) -> tuple[Process, str | None]:
-        """(the judge, why the program failed; None if it passed all tests)."""
+        """Run the program and its judge. Returns (the judge, why the program failed or None)."""
         is_contest = judging["kind"] == "values"
         called = {"kind": "calls", "text": self.program, "contest": is_contest}
         longer = replace(limits, cpu_seconds=SCRIPT * limits.cpu_seconds)
@@ -229,7 +229,7 @@ RUNNERS = {"output": Trial.run_on_inputs, "function": Trial.run_calls, "script":
 
 
 def reason(ran: Process) -> str:
-    """Why a program failed that was stopped or ended with an error; empty if it was not."""
+    """Why a program was stopped or ended with an error; empty if neither happened."""
     if ran.stopped:
         return {
             "cpu": f"more than {ran.limits.cpu_seconds:g} s of CPU time",

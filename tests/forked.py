@@ -35,7 +35,7 @@ def ensure_server() -> None:
 
 
 class Forked:
-    """A script in a separate process, in the project's folder, with torch's threads as here."""
+    """A script in a process of its own, in the project's folder, with as many threads as here."""
 
     def __init__(self, script: Callable, words: list[str], file_limit: int | None = None):
         self._folder = TemporaryDirectory()
@@ -94,7 +94,7 @@ def torchrun(ranks: int, *words: str) -> Forked:
 def finished(process: Forked, code: int = 0, seconds: float = 300) -> Forked:
     """Wait for the process and assert that it succeeds if and only if `code` is 0."""
     is_expected = (process.wait(seconds) == 0) == (code == 0)
-    assert is_expected, process.stderr[:1000] + process.stderr[-3000:]  # torchrun reports at length
+    assert is_expected, process.stderr[:1000] + process.stderr[-3000:]  # torchrun's can be long
     return process
 
 
@@ -106,7 +106,7 @@ def call(function: Callable, *arguments):
 
 
 def begin(script, words, outputs, threads, file_limit) -> None:
-    """Set up the new process as a shell would: output, signals, limits, folder. Run the script."""
+    """Set up output, signals, limits and folder as a shell would, and run the script."""
     for path, number in zip(outputs, (1, 2), strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout.reconfigure(line_buffering=True)

@@ -1,8 +1,8 @@
-"""train.py with a stand-in for the rewards, which differ within a group.
+"""Runs train.py with stand-ins for the rewards, which differ within a group.
 
     python tests/hashed_rewards.py FLAGS...
 
-The few tokens of a response in a test state no answer. So all rewards of a group would be 0, and an
+In tests, a response is too short to state an answer. So all rewards of a group would be 0, and an
 update would have no gradient. Here a reward is a hash of the response's text, between 0 and 1.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
 
-# Before torch: only the script's own folder is on the path.
+# This comes before any import from the project: only the script's own folder is on the path.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import train

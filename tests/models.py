@@ -1,6 +1,6 @@
-"""Tiny random models of many architectures, and changes to the files of a model's folder.
+"""Makes tiny random models of many architectures, and changes the files of a model's folder.
 
-`PYTHONPATH=. python tests/models.py` measures them, and prints the table of docs/models.md.
+`PYTHONPATH=. python tests/models.py` measures these models, and prints the table of docs/models.md.
 """
 
 import json
@@ -30,7 +30,7 @@ from infra import sampler
 from infra.ranks import start_ranks
 from train import load_policy
 
-VOCABULARY = 40  # more than the tokenizer's 30
+VOCABULARY = 40  # more than the toy tokenizer's 30 tokens
 
 SMALL = {
     "vocab_size": VOCABULARY,
@@ -114,7 +114,7 @@ ATTENTION = {
     "mixtral": EXPERTS,
     "qwen3_moe": EXPERTS | {"moe_intermediate_size": 16},
 }
-RECENT = {  # of 2025 and 2026
+RECENT = {  # released in 2025 and 2026
     "apertus": {"attention_dropout": 0.1},
     "arcee": {"attention_dropout": 0.1},
     "ernie4_5": {},
@@ -131,7 +131,7 @@ RECENT = {  # of 2025 and 2026
     "deepseek_v3": LATENT | ROUTED | {"first_k_dense_replace": 1},
     "glm4_moe_lite": LATENT | ROUTED | {"first_k_dense_replace": 1},
 }
-RECURRENT = {  # beside attention
+RECURRENT = {  # recurrent layers beside attention
     "qwen3_5_text": DELTA_RULE,
     "qwen3_5_moe_text": DELTA_RULE | SHARED_EXPERT,
     "qwen3_next": DELTA_RULE | SHARED_EXPERT,
@@ -180,7 +180,7 @@ QWEN_VISION = {
     "out_hidden_size": 32,
     "num_position_embeddings": 16,
 }
-WHOLE = {  # of text and images: (the language model inside, the other part, more)
+WHOLE = {  # models of text and images: (the language model inside, the vision part, other keys)
     "qwen3_5": ("qwen3_5_text", QWEN_VISION, {"tie_word_embeddings": True}),
     "gemma3": ("gemma3_text", VISION, {"mm_tokens_per_image": 4}),
     "gemma4": ("gemma4_text", VISION | {"num_key_value_heads": 2, "head_dim": 16}, {}),
@@ -198,7 +198,7 @@ KINDS = {  # the rows of docs/models.md
 
 
 def random_lm(name: str, **changes) -> torch.nn.Module:
-    """A `name` model with random weights. changes: of its (language model's) config."""
+    """A `name` model with random weights. changes: keys of its (language model's) config."""
     if name in WHOLE:
         inside, vision, more = WHOLE[name]
         text = SMALL | EXACT[inside] | {"model_type": inside, "final_logit_softcapping": None}
@@ -228,7 +228,7 @@ def published_model(name: str, folder) -> torch.nn.Module:
 
 
 def response_logits(lm, prompt, tokens) -> torch.Tensor:
-    """The logits [n, V] of n tokens behind a prompt, from one pass without a cache."""
+    """The logits [n, V] of n tokens after a prompt, from one pass without a cache."""
     ids = torch.tensor([[*prompt, *tokens]]).long()
     return lm(ids).logits[0, len(prompt) - 1 : -1].float()
 
@@ -239,7 +239,7 @@ def sampling_difference(published, folder, policy, first: int = 1) -> float:
 
     The published model reads each sequence at once, without a cache. Responses are longer than
     every window. With chunks of 8 tokens and 4 of 6 responses in flight, some responses leave while
-    others arrive. first: tokens of the first prompt; the other has 11. folder: with the model's
+    others arrive. first: tokens of the first prompt; the other has 11. folder: has the model's
     tokenizer.
     """
     prompts = [random_ids(first).tolist(), random_ids(11, seed=1).tolist()]
@@ -260,7 +260,7 @@ def sampling_difference(published, folder, policy, first: int = 1) -> float:
 
 
 def byte_tokenizer(**special: str) -> PreTrainedTokenizerFast:
-    """A tokenizer for any text: a token per byte, and special ones; the end token is <end>."""
+    """A tokenizer for any text, with a token per byte, special tokens, and the end token <end>."""
     alphabet = sorted(ByteLevel.alphabet())
     tokens = {token: i for i, token in enumerate([*alphabet, "<end>"])}
     words = Tokenizer(BPE(tokens, []))

@@ -1,4 +1,4 @@
-"""Reference maths for several tests: small batches, and DelTA one token at a time."""
+"""Reference computations for several tests: small batches, and DelTA one token at a time."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ def two_sides(N=61, H=5, seed=0, dtype=torch.float32):
 
 
 def token_batch(lengths, seed=0, of_response=(1.0, -1.0, 0.5, 0.0), **changes) -> TokenBatch:
-    """A random TokenBatch; the advantages `of_response` repeat."""
+    """A random TokenBatch; the advantages `of_response` repeat if there are more responses."""
     g = torch.Generator().manual_seed(seed)
     length = torch.tensor(lengths)
     N = int(length.sum())
@@ -45,12 +45,12 @@ def token_rows(tokens: TokenBatch, seed=0) -> torch.Tensor:
 
 
 def token_outputs(hidden, token, logprob=None, entropy=None, sum_p2=None):
-    """The outputs that a method's features are computed from."""
+    """The outputs of a pass, from which a method's features are computed."""
     return TokenOutputs(hidden, token, logprob, entropy, sum_p2)
 
 
 def method_weights(tokens: TokenBatch, *flags, v=None) -> torch.Tensor:
-    """ρ of the method that the flags select, for groups of 4. v: None for token_rows."""
+    """ρ of the method that the flags select, for groups of 4. v: by default, token_rows."""
     cfg = parse_config(["--group-size", "4", *map(str, flags)])
     v = token_rows(tokens) if v is None else v
     return selected_method(cfg).weights(replace(tokens, seed=cfg.seed), v, cfg)

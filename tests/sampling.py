@@ -1,4 +1,4 @@
-"""Groups of responses, sampled as train.graded_groups does."""
+"""Samples groups of responses, as train.graded_groups does."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ def sampled(
     seed: int = 0,
     **limits,
 ) -> list[Response]:
-    """G responses to each prompt. problems: the number of each prompt's. limits: of `rollout`."""
+    """G responses to each prompt. problems: each prompt's problem number. limits: `rollout`'s."""
     keys, earlier = [], Counter()
     for problem in (problem for problem in problems for _ in range(G)):
         keys.append((seed, step, problem, earlier[problem]))

@@ -1,4 +1,4 @@
-"""ablations.py: each variant against the slow reference, the proxies against autograd."""
+"""Tests ablations.py: each variant against the slow reference, the proxies against autograd."""
 
 import math
 
@@ -54,7 +54,7 @@ def test_variants_match_reference(K, variant):
 
 
 def test_hard_scores_of_equal_tokens_leave_sides_without_mass():
-    """All margins and scores are 0, so both centroids are 0 after a refinement."""
+    """All margins and scores are 0, so both centroids are 0 after one refinement."""
     A = torch.tensor([1.0, -1.0, 0.0, 2.0])
     lam = delta_coefficients(torch.ones(4, 3), A, K=1, steps=VARIANTS["hard"])
     torch.testing.assert_close(lam, torch.ones(4))
@@ -95,7 +95,7 @@ def test_random_coefficients_are_uniform_in_their_range_and_seeded():
 
 
 def test_equal_tokens_are_selected_from_the_whole_batch():
-    """Not by position: each quarter of the batch keeps about half of its tokens, in every step."""
+    """Selection is not by position: each quarter of the batch keeps about half of its tokens."""
     same = torch.ones(4096, 3)  # Δ = 0
     equal = token_batch([512] * 8, of_response=[1.0, -1.0])
 
@@ -111,7 +111,7 @@ def test_equal_tokens_are_selected_from_the_whole_batch():
 
 
 def test_selection_ranks_tokens_whose_coefficients_have_saturated():
-    """With a margin of 17 γ and more λ is λ_max. The farthest tokens have the largest margin."""
+    """From a margin of 17 γ on, λ is λ_max. The farthest tokens have the largest margins."""
     A = torch.tensor([1.0, -1.0]).repeat_interleave(300)
     v = (A * torch.cat([torch.linspace(1, 1.1, 300), torch.linspace(1.1, 1, 300)]))[:, None]
     far = token_batch([300, 300], of_response=[1.0, -1.0])

@@ -1,8 +1,8 @@
-"""Any causal language model: training and sampling use the model that from_pretrained returns.
+"""Tests that training and sampling use the model that from_pretrained returns, whatever its kind.
 
-Each kind of architecture of EXACT (models.py) is compared with its plain forward pass, one sequence
-at a time, and samples of each kind of cache too; each of REFUSED is refused in one line. Sliding
-windows have 8 tokens, and the head runs in blocks of 20 tokens.
+Each architecture in EXACT (models.py) is compared with its plain forward pass, one sequence at a
+time, and so are samples with each kind of cache. Each architecture in REFUSED is refused in one
+line. Sliding windows have 8 tokens, and the head runs in blocks of 20 tokens.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ PROMPTS = [random_ids(5), random_ids(11, seed=1)]
 RESPONSES = [random_ids(30, seed=2), random_ids(19, seed=3)]
 CACHES = ["llama", "mistral", "olmo3", "gemma2", "opt", "bloom", "gpt_oss", "llama4_text"]
 CACHES += ["gemma4_text", "deepseek_v3", *RECURRENT, *WITHOUT_CACHE, *WHOLE]  # others are llama's
-# They repeat another's layers, head, cache and files, and `load_policy` compares every model.
+# These repeat another's layers, head, cache and files, and `load_policy` compares every model.
 ALIKE = "qwen2 olmo2 gemma gemma3_text cohere2 glm4 smollm3 phi3 stablelm starcoder2 arcee apertus"
 ALIKE += " gpt_neox_japanese ernie4_5 exaone4 hunyuan_v1_dense ministral ministral3 nanochat"
 ALIKE += " seed_oss glm4_moe_lite"
@@ -59,7 +59,7 @@ class Loaded(NamedTuple):
 
 @pytest.fixture(scope="module")
 def loaded(request, tmp_path_factory) -> Loaded:
-    """The architecture request.param. All tests of one come in a row, so that it is loaded once."""
+    """The architecture request.param. All its tests come in a row, so that it is loaded once."""
     start_ranks()
     folder = tmp_path_factory.mktemp(request.param)
     save_random_model(request.param, folder)
@@ -90,7 +90,7 @@ def plain_outputs(lm):
 
 @pytest.mark.parametrize("loaded", DISTINCT, indirect=True)
 def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
-    """All parameters, through recomputed layers, head, bias, scale and soft cap."""
+    """All parameters are compared, through recomputed layers, head, bias, scale and soft cap."""
     upstream = torch.randn(49, generator=torch.Generator().manual_seed(0))
     plain = plain_outputs(loaded.plain)
     with torch.no_grad():
@@ -149,7 +149,7 @@ def test_other_models_are_refused_in_one_line(name, said, tmp_path):
 
 @pytest.mark.parametrize("loaded", CACHES, indirect=True)
 def test_sampled_log_p_of_a_recorded_pass(loaded, monkeypatch):
-    """infra/cuda_graph.py; without a GPU the pass runs as often as it would be replayed."""
+    """Tests infra/cuda_graph.py: without a GPU, the pass runs as often as it would be replayed."""
     recorded = []
 
     def run(kernels, times):

@@ -1,4 +1,4 @@
-"""A trained model is evaluated with the prompts of its run, and says what it is asked."""
+"""Tests that a trained model is evaluated with its run's prompts, and that these are printed."""
 
 import json
 
@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
 
 
 def evaluated(trained, folder, *flags) -> dict:
-    """config.json of an evaluation of the trained model in this folder."""
+    """The config.json in `folder` after an evaluation of the trained model there."""
     data, run = trained
     flags = ["--output-dir", str(folder), *flags]
     sizes = ["--samples", "2", "--max-new-tokens", "8"]

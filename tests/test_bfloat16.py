@@ -1,4 +1,4 @@
-"""--dtype bfloat16 on a CPU takes the way of a GPU: float32 weights, gradients and moments."""
+"""Tests --dtype bfloat16 on a CPU, as on a GPU: weights, gradients and moments are in float32."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_a_rollout_has_float32_logits(run):
 
 
 def test_both_passes_of_a_step_round_alike(run):
-    """So the ratio of the first update is exactly 1."""
+    """The ratio of the first update is therefore exactly 1."""
     ids = torch.arange(40).view(2, 20) % 30
     mask = torch.arange(20) >= torch.tensor([[7], [11]])
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""delta.py against slow references: float64, explicit loops, explicit squared distances.
+"""Tests delta.py against slow references: float64, explicit loops, explicit squared distances.
 
-Eqs. 2-3 against autograd, on all parameters of a model.
+Eqs. 2-3 are compared with autograd, on all parameters of a model.
 """
 
 import math
@@ -92,8 +92,8 @@ def test_delta_coefficients_are_accurate_in_bfloat16():
 
 
 def test_surrogate_gradient_is_the_mass_weighted_centroid_difference():
-    """Eqs. 2-3, and Eqs. 9-11 with weights: ∇ of Σ ρ min(rA, clip(r)A) at θ_old, exactly."""
-    lm = random_lm("gpt2").double()  # without norms in float32
+    """Eqs. 2-3, and Eqs. 9-11 with weights, give ∇ of Σ ρ min(rA, clip(r)A) at θ_old exactly."""
+    lm = random_lm("gpt2").double()  # its norms do not compute in float32
     ids = torch.randint(3, 30, (4, 25), generator=torch.Generator().manual_seed(0))
     logp = lm(ids).logits[:, 4:-1].log_softmax(-1)  # the prompts have 5 tokens
     logprob = logp.gather(2, ids[:, 5:, None]).flatten()  # [N]

@@ -1,4 +1,4 @@
-"""evaluate.py: averages and tests on hand-computed cases, and complete evaluations on the toy.
+"""Tests evaluate.py: averages and statistics by hand, and complete evaluations on the toy.
 
 Correct and wrong responses are written by hand. Complete evaluations test only that responses are
 saved, continued and graded correctly, whatever is sampled.
@@ -59,7 +59,7 @@ def slow_u(a, b):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_mann_whitney_is_exact_with_ties(seed):
-    """Compared with an enumeration of all splits of the pooled values."""
+    """It is compared with an enumeration of all splits of the pooled values."""
     rng = np.random.default_rng(seed)
     a = rng.integers(0, 5, 5).tolist()
     b = rng.integers(0, 4, 4).tolist()
@@ -81,7 +81,7 @@ def test_paired_bootstrap_uses_the_pairs():
     a = b + 0.02 + 0.01 * rng.normal(size=40)  # b varies thirty times as much as a - b
     mean, low, high, p = paired_bootstrap(a, b)
     assert mean == pytest.approx((a - b).mean())
-    error = (a - b).std() / 40**0.5  # of the mean of 40 paired differences
+    error = (a - b).std() / 40**0.5  # standard error of the mean of 40 paired differences
     assert low == pytest.approx(mean - 1.96 * error, abs=0.2 * error)
     assert high == pytest.approx(mean + 1.96 * error, abs=0.2 * error)
     assert p < 0.001
@@ -121,7 +121,7 @@ def test_compare_prints_what_differs_in_sampling_and_both_tests(tmp_path, capsys
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with the base model in model/, PROBLEMS in bench.jsonl, their evaluation in out/."""
+    """A folder: the base model is in model/, PROBLEMS in bench.jsonl, their evaluation in out/."""
     folder = tmp_path_factory.mktemp("evaluate")
     shutil.copytree(toy.BASES["sharpen"], folder / "model")
     write_lines(folder / BENCH, PROBLEMS)
@@ -168,7 +168,7 @@ def test_an_evaluation_continues_after_a_kill_and_grows(saved, out):
 
 
 def test_a_set_gets_the_same_responses_beside_another_set(saved, tmp_path):
-    """A copy of the set gets different ones."""
+    """A copy of the set gets different responses."""
     both = f"{saved / BENCH},{shutil.copy(saved / BENCH, tmp_path / 'other.jsonl')}"
     evaluate.main(flags(saved, tmp_path / "both", "--benchmarks", both, "--in-flight", "7"))
     one, two = (texts(tmp_path / "both" / name) for name in (BENCH, "other.jsonl"))
@@ -183,7 +183,7 @@ def test_comparisons_that_ended_by_their_budget_are_counted(saved, out, capsys, 
 
 
 def test_regrade_grades_the_saved_responses(saved, out, capsys):
-    """The grades are known for the responses that replace the samples. One is cut off."""
+    """Responses whose grades are known replace the samples. One of them is cut off."""
     path = out / BENCH / "responses.jsonl"
     asked = [problem["problem"] for problem in PROBLEMS]
     assert sorted(saved_responses(path.parent)) == sorted(itertools.product(asked, range(3)))

@@ -1,4 +1,4 @@
-"""docs/extending.md: every block runs, in a copy of the module that it extends."""
+"""Tests that every block in docs/extending.md runs, in a copy of the module that it extends."""
 
 import json
 import re
@@ -100,7 +100,7 @@ def graded(tmp_path):
 
 
 def test_training_and_both_evaluations_use_the_reward(graded, capsys):
-    """Partial credit; its metrics have no accuracy in their names."""
+    """The reward gives partial credit, so its metrics have no accuracy in their names."""
     flags, folder = graded
     more = ["--output-dir", str(folder), "--steps", "2", "--eval-samples", "2"]
     train.main([*SMALL, "--eval-greedy", "False", *flags, *more])
@@ -160,7 +160,7 @@ def test_a_reward_that_is_not_there_is_one_line(name, said, tmp_path):
 
 
 def executed(code: str, module: ModuleType) -> dict:
-    """The names in a module, after a page's example ran inside it."""
+    """The names in a module after an example of the page has run inside it."""
     namespace = dict(vars(module))
     exec(compile(code, "docs/extending.md", "exec"), namespace)
     return namespace
@@ -168,7 +168,7 @@ def executed(code: str, module: ModuleType) -> dict:
 
 @pytest.fixture
 def other_methods(monkeypatch) -> dict:
-    """extensions.OTHER_METHODS, which is as before after the test."""
+    """extensions.OTHER_METHODS, which is restored after the test."""
     monkeypatch.setattr(extensions, "OTHER_METHODS", dict(extensions.OTHER_METHODS))
     return extensions.OTHER_METHODS
 
@@ -213,7 +213,7 @@ def test_the_example_with_sharded_rows_runs():
 
 
 def changed_train(*diffs: str) -> SimpleNamespace:
-    """The names in train.py after these changes. Each removed line stands there once."""
+    """The names in train.py after these changes. The lines that they remove must be there once."""
     source = (ROOT / "train.py").read_text()
     for diff in diffs:
         old = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line.startswith("-"))
@@ -249,7 +249,7 @@ def test_other_advantages_are_one_line(tmp_path):
 
 
 def test_a_kl_penalty_is_four_places(tmp_path):
-    """At θ_ref it has no slope, so the first update is DAPO's; the second one is another."""
+    """At θ_ref the penalty has no slope, so only the first update is DAPO's."""
     plain, before, _ = one_step(changed_train(), tmp_path / "plain")
     small, after, _ = one_step(changed_train(*KL), tmp_path / "small")
     large = [diff.replace("0.001", "100") for diff in KL]

@@ -1,4 +1,4 @@
-"""extensions.py: other papers' methods against their formulas, the proxies against autograd."""
+"""Tests extensions.py: other papers' methods against formulas, the proxies against autograd."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_cispo_caps_the_ratio_and_keeps_every_gradient():
 
 
 def test_gspo_is_the_clipped_surrogate_of_whole_responses():
-    """Eq. 5 of GSPO, one response at a time: objective, gradient, and which responses it clips."""
+    """Eq. 5 of GSPO, one response at a time, gives the objective, the gradient, and the clips."""
     tokens, logprob = moved_tokens()
     cfg = parse_config(["--method", "gspo", "--clip-low", "0.05", "--clip-high", "0.06"])
     objective = 0.0
@@ -62,7 +62,7 @@ def test_gspo_is_the_clipped_surrogate_of_whole_responses():
     assert clips == [True] * 8 + [False] * 6  # risen with A > 0, fallen with A < 0
 
 
-# Other papers' advantages: ρ A is the cited paper's, up to a scale.
+# Other papers' advantages: ρ A is the advantage of the cited paper, up to a scale.
 LENGTHS = [4, 9, 2, 6, 5, 5, 1, 7]  # tokens per response, in two groups of 4
 REWARDS = [1.0, 0.0, 0.0, 1.0, -0.5, 1.0, 0.0, 0.0]
 
@@ -88,7 +88,7 @@ def test_dr_grpo_subtracts_the_mean_reward_and_equals_rloo():
     for i, (length, reward) in enumerate(zip(LENGTHS, REWARDS, strict=True)):
         group = REWARDS[i // 4 * 4 : i // 4 * 4 + 4]
         mean += [reward - sum(group) / 4] * length
-        rloo += [reward - (sum(group) - reward) / 3] * length  # the mean of the other rewards
+        rloo += [reward - (sum(group) - reward) / 3] * length  # minus the mean of the other rewards
     assert_proportional(ours, mean)
     assert_proportional(ours, rloo)
     assert torch.all(method_weights(graded_tokens([1.0] * 8), "--method", "dr_grpo") == 1)

@@ -1,4 +1,4 @@
-"""grpo.py against loops over the formulas."""
+"""Tests grpo.py against loops over the formulas."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""methods.py, metrics.py: each method's weights and surrogate against the formula it cites.
+"""Tests methods.py and metrics.py: each method's weights and surrogate against the cited formula.
 
 Tests over METHODS include those of extensions.py.
 """
@@ -32,7 +32,7 @@ def test_methods_have_mean_one(name):
 
 
 def test_tokens_beyond_a_clip_or_the_dual_clip_are_clipped():
-    """r from 0.7 to 11, for A > 0 and then for A < 0. --clip-high is 0.28."""
+    """r goes from 0.7 to 11, for A > 0 and then for A < 0. --clip-high is 0.28."""
     ratio = torch.tensor([0.7, 0.9, 1.25, 1.3, 9.0, 11.0]).repeat(2)
     tokens = SimpleNamespace(
         old_logprob=torch.zeros(12), advantage=torch.tensor([2.0, -0.5]).repeat_interleave(6)
@@ -60,7 +60,7 @@ def test_forking_tokens_keep_the_top_fifth_by_entropy():
 
 
 def test_fipo_weights_match_an_explicit_double_sum():
-    """Eq. 15 term by term."""
+    """The sum is Eq. 15, term by term."""
     lengths = [3, 40, 7]
     tokens = token_batch(lengths)
     log_ratio = 0.06 * torch.randn(50, generator=torch.Generator().manual_seed(3))

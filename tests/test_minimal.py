@@ -1,4 +1,4 @@
-"""minimal.py is the specification of train.py: every step of both has the same numbers."""
+"""Tests that minimal.py, the specification of train.py, has the same numbers in every step."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def assert_same_steps(folder: Path, steps: list[dict]) -> None:
 
 
 def test_minimal_and_train_have_the_same_steps_and_accuracies(tmp_path, monkeypatch, capsys):
-    """Of the toy. The rest of its held-out problems is left out, for speed."""
+    """Both train the toy. Most of its held-out problems are left out, for speed."""
     flags = ["--K", "2", "--steps", "2", "--seed", "5"]
     own = ["--micro-batch-tokens", "700", "--eval-data", HELD_OUT, "--output-dir", str(tmp_path)]
     train.main([*flags, *own])
@@ -117,7 +117,7 @@ def test_a_chat_template_and_its_end_of_a_turn(data, hashed, tmp_path, base_copy
     "name", ["gemma2", "granite", "cohere", "recurrent_gemma", "qwen3_5", "opt", "bloom", "mamba"]
 )
 def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
-    """Log p of padded samples are those of the model as published, each alone."""
+    """Padded samples have the log p that the published model gives each of them alone."""
     save_random_model(name, tmp_path)
     flags = ["--model", str(tmp_path), "--data", data, "--template", "{problem}"]
     cfg = minimal.parse_flags([*flags, "--max-new-tokens", "12"])
@@ -186,12 +186,12 @@ def test_token_weights_are_delta_coefficients(K):
 
 def test_advantages_and_surrogate_are_those_of_grpo():
     g = torch.Generator().manual_seed(0)
-    rewards = (torch.rand(80, generator=g) < 0.2).float()  # some groups have equal rewards
+    rewards = (torch.rand(80, generator=g) < 0.2).float()  # in some groups all rewards are equal
     advantage = minimal.group_advantages(rewards, 8)
     assert torch.equal(advantage, grpo.group_advantages(rewards, 8))
     assert (advantage == 0).any() and (advantage != 0).any()
 
-    assert not minimal.group_advantages(torch.full((8,), 0.7), 8).any()  # whose mean is not 0.7
+    assert not minimal.group_advantages(torch.full((8,), 0.7), 8).any()  # the float mean is not 0.7
 
     log_ratio = torch.linspace(-3, 3, 80)  # both clips and the dual clip
     old = torch.full((80,), -1.0)

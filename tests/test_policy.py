@@ -1,4 +1,4 @@
-"""train.Policy: the head in float32, and the pass at θ_old.
+"""Tests train.Policy: the head in float32, and the pass at θ_old.
 
 test_architectures.py compares outputs and gradients of every kind of head with plain passes.
 """
@@ -43,7 +43,7 @@ def test_a_certain_token_has_entropy_0_and_sum_p2_1(base):
 
 
 def test_the_heads_gradient_is_summed_over_blocks_in_float32(base, batch, monkeypatch):
-    """In bfloat16 weights, a block per token gives the gradient of one block, rounded once."""
+    """With bfloat16 weights, a block per token gives the gradient of one block, rounded once."""
     model = copy.deepcopy(base[0]).bfloat16()
     model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size).bfloat16())
     gradients = []
@@ -75,7 +75,7 @@ def test_logits_exist_in_blocks_and_none_is_kept_for_the_backward_pass(base, bat
 
 
 def test_a_gpus_product_is_exact_for_bfloat16_factors(monkeypatch):
-    """Values and gradients; torch.mm with `out_dtype` exists only on GPUs."""
+    """Values and gradients are compared; torch.mm with `out_dtype` exists only on GPUs."""
 
     def mm(a, b, out_dtype):
         assert a.dtype == b.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""README.md, RESULTS.md, and the pages of docs/ and notebooks/: links, commands, examples."""
+"""Tests README.md, RESULTS.md and the pages of docs/ and notebooks/: links and examples."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""rollout.py: samples follow the model, whatever is sampled beside them.
+"""Tests rollout.py: samples follow the model, whatever is sampled beside them.
 
 test_architectures.py compares the log p of samples with plain forward passes. test_minimal.py shows
 that seed, step, problem and sample select the random numbers.
@@ -140,7 +140,7 @@ def test_rollout_reports_non_finite_logits(base, temperature):
 
 
 def test_a_rank_without_a_response_returns_none(base):
-    """Two ranks that share a single held-out problem."""
+    """Two ranks share a single held-out problem, so one of them has none."""
     assert sampled(*base, [], [], 1, max_new_tokens=4) == []
 
 
@@ -149,13 +149,13 @@ PROMPTS = [[7], [8, 9, 10, 11, 12, 13], [20, 21, 5], [6, 7, 8, 9], [14, 15]]
 
 
 def given(numbers: np.ndarray) -> SimpleNamespace:
-    """Returns these numbers instead of random ones, then zeros."""
+    """A generator that returns these numbers instead of random ones, then zeros."""
     rest = itertools.chain(numbers, itertools.repeat(0.0))
     return SimpleNamespace(random=lambda n: np.fromiter(itertools.islice(rest, n), dtype=float))
 
 
 def scripted_responses(lengths: list[int]) -> list[Running]:
-    """A response for each length, which ends with LAST there, on every CPU.
+    """One response per length, which ends with LAST after so many tokens on every CPU.
 
     A random model gives each of the 30 tokens a probability of about 1/30. So a uniform draw below
     0.5 never selects the last token, and a draw just below 1 does.

@@ -1,4 +1,4 @@
-"""--stop: a response ends with the token that completes a text."""
+"""Tests --stop: a response ends with the token that completes a text."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_stop_is_a_text_or_a_list(flag, texts):
 
 
 def test_a_stop_text_ends_where_its_last_token_does():
-    """Also if its first tokens came with an earlier chunk."""
+    """This holds even if the first tokens of the stop text came with an earlier chunk."""
     tokenizer = byte_tokenizer()
 
     def ids(text):
@@ -45,12 +45,12 @@ def test_a_stop_text_ends_where_its_last_token_does():
     assert text([], ids("one\n")) == "one\n"
 
 
-STOP = ("*", "=8")  # a token, and two
+STOP = ("*", "=8")  # the first is one token, the second two
 
 
 @pytest.fixture(scope="module")
 def sampled() -> tuple[list[Response], list[Response]]:
-    """The same draws without and with STOP."""
+    """Responses to the same draws, without and with STOP."""
     lm, tokenizer = toy.base_model()
     prompts = tokenizer([each["problem"] for each in toy.problems(12)]).input_ids
     keys = [(0, 1, i, 0) for i in range(len(prompts))]
@@ -89,7 +89,7 @@ def test_chunks_do_not_change_where_a_response_stops(sampled, monkeypatch):
 def test_weights_and_lengths_count_the_token_that_completes_the_stop(tmp_path):
     metrics = train_small(tmp_path, "--stop", '["*", "+"]', "--samples", "32", steps=1)
     found = read_lines(tmp_path / "samples.jsonl")
-    assert len(found) == 32  # all
+    assert len(found) == 32  # the file has all responses
     stopped = [each for each in found if each["tokens"][-1] in "*+"]
     assert stopped
     for each in stopped:
@@ -102,7 +102,7 @@ def test_weights_and_lengths_count_the_token_that_completes_the_stop(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt"])
 def test_a_response_at_its_limit_leaves_before_its_positions_end(kind):
-    """Positions are learned; the second response goes on, as one that came later does."""
+    """Learned positions are limited. The second response goes on, as one that came later would."""
     lm = random_lm(kind, max_position_embeddings=24, n_positions=24)
     first, second = (
         Running(list(range(3, 3 + length)), np.random.default_rng(length)) for length in (16, 1)

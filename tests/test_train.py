@@ -1,4 +1,4 @@
-"""train.py: the promises of the loop, end to end on the toy.
+"""Tests train.py: the promises of the training loop, end to end on the toy.
 
 No test depends on which tokens are sampled, because sampling depends on rounding, which depends on
 the processor. Properties of particular responses are tested on hand-written responses.
@@ -82,14 +82,14 @@ def test_train_writes_all_promised_files(finished, first_model):
 
 
 def test_an_evaluation_has_its_own_top_p(tmp_path):
-    """A small one leaves the likeliest token only."""
+    """A small top-p leaves only the likeliest token."""
     flags = ["--eval-data", HELD_OUT, "--eval-top-p", "1e-6", "--max-new-tokens", "64"]
     metrics = train.evaluate_held_out(train.prepare(small_config(tmp_path, *flags, steps=1)))
     assert metrics["eval_accuracy"] == metrics["eval_greedy"]
 
 
 def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
-    """A tie keeps the earlier one."""
+    """In a tie, the earlier model stays the best one."""
     scores = iter([0.1, 0.2, 0.4, 0.4, 0.3])
     monkeypatch.setattr(train, "evaluate_held_out", lambda run: {"eval_accuracy": next(scores)})
     flags = ["--eval-data", HELD_OUT, "--eval-every", "1"]
@@ -108,7 +108,7 @@ def test_the_best_model_is_that_of_the_best_evaluation(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
-    """(for each of two steps its tokens, ratios and cfg, the metrics). All weights are 1.
+    """(tokens, ratios and cfg of each of two steps, the metrics). All token weights are 1.
 
     The ratios are max |log π_θ - log π_old| of every trained micro-batch, in order.
     """
@@ -137,7 +137,7 @@ def test_the_ratio_is_exactly_one_until_an_update(observed):
 
 
 def test_mismatch_is_zero_on_the_cpu(observed):
-    """The sampler follows the updates: its distribution is the policy's also in the second step."""
+    """The sampler follows the updates: in the second step, too, it draws from the policy."""
     assert max(row["mismatch"] for row in observed[1]) < 1e-5
 
 
@@ -154,7 +154,7 @@ def test_random_weights_differ_between_steps(observed):
 
 
 def test_a_step_without_any_advantage_changes_nothing(tmp_path, first_model):
-    """All responses are graded as correct, so there is no optimiser step and no weight decay."""
+    """All responses count as right, so there is no optimiser step and no weight decay."""
     cfg = small_config(tmp_path, "--weight-decay", "0.5", steps=1)
     run = train_steps(cfg, rewards=in_turn(itertools.repeat(1.0)))
     assert run.optimizer.defaults["weight_decay"] == 0.5
@@ -169,7 +169,7 @@ def test_a_step_without_any_advantage_changes_nothing(tmp_path, first_model):
 
 @pytest.mark.parametrize("gradient, moved", [([3.0, 4.0], [0.3, 0.4]), ([0.03, 0.04],) * 2])
 def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(gradient, moved):
-    """Plain gradient descent with learning rate 1."""
+    """The optimiser is plain gradient descent with learning rate 1."""
     vector = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([vector], lr=1.0)
     policy = torch.nn.ParameterList([vector])
@@ -215,7 +215,7 @@ def prepared(tmp_path_factory):
 
 @pytest.mark.parametrize("flags", WEIGHTS, ids=" ".join)
 def test_every_method_trains(flags, prepared):
-    """A surrogate without a clip clips nothing."""
+    """Methods whose surrogate has no clip count nothing as clipped."""
     run, before = prepared, [p.to_local().clone() for p in prepared.policy.parameters()]
     run.cfg = small_config(run.folder, *flags, "--prompts", "2", "--mini-batch", "1", steps=99)
     run.method = selected_method(run.cfg)

@@ -1,4 +1,4 @@
-"""train.update: what is counted as clipped, and which gradients make a step."""
+"""Tests train.update: what is counted as clipped, and which gradients make a step."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_a_gradient_whose_norm_is_not_finite_makes_no_step(factor, tmp_path, mon
 
 
 def test_weights_that_differ_between_ranks_are_one_line(tmp_path):
-    """A method that reads only its rank's rows would train on wrong weights without a word."""
+    """Otherwise a method that reads only its rank's rows would train on wrong token weights."""
     process = finished(torchrun(2, WORKER, str(tmp_path / "run")), code=2)
     assert "gives different weights on different ranks: a rank holds only" in process.stderr
     assert "Traceback" not in process.stderr.split("train.py:")[0]

@@ -1,4 +1,4 @@
-"""verify.py: the rules of comparison, and few errors on the labelled tables."""
+"""Tests verify.py: the rules of comparison, and how few errors the labelled tables show."""
 
 from itertools import groupby
 
@@ -19,8 +19,8 @@ MISSED = {
     "contest": 12,
     "classes": 600,  # 642 of all
 }
-# Wrong answers that earn, nearly all since words or signs beside a box are not read: "Known false
-# credits". Six are without a box: "the largest is 17, the smallest is 3".
+# Wrong answers that earn, nearly all because words or signs beside a box are not read: "Known false
+# credits". Six have no box: "the largest is 17, the smallest is 3".
 FALSE = {"responses": 53, "examination": 2, "contest": 5, "words": 21, "classes": 33}
 
 
@@ -32,7 +32,7 @@ def test_reward_on_a_labelled_table(name):
 
 
 def test_is_equivalent_rejects_golds_with_different_values():
-    """One in 120 of the pairs; `tests/answers/tables.py --golds` compares one in seven."""
+    """This compares one pair in 120, and `tests/answers/tables.py --golds` one in seven."""
     pairs = list(pairs_of_golds())[::120]
     assert len(pairs) > 3_500
     assert [pair for pair in pairs if is_equivalent(*pair)] == []
@@ -58,7 +58,7 @@ GRADERS = {"is_equivalent": is_equivalent, "reward": reward, "choice": choice}
 
 
 def test_inputs_like_those_of_public_bug_reports():
-    """What is missed is a right answer; 17 of the 307 reports, and 1 of 143 inputs like them."""
+    """Right answers are missed in 17 of the 307 reports, and in 1 of 143 inputs like them."""
     found = [(row, GRADERS[row["call"]](*row["input"])) for row in rows("reports")]
     wrong = [row for row, verdict in found if verdict != row["right"]]
     assert [row for row in wrong if not row["right"]] == []

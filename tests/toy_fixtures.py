@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the toy's committed base model, rollouts from it, and a finished run."""
+"""Has the fixtures of all tests: the toy's base model, rollouts from it, and a finished run."""
 
 import shutil
 
@@ -20,7 +20,7 @@ def base():
 
 @pytest.fixture
 def base_copy(tmp_path):
-    """A folder with that model, to be changed."""
+    """A folder with the `sharpen` base, which a test may change."""
     return shutil.copytree(toy.BASES["sharpen"], tmp_path / "model")
 
 

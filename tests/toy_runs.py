@@ -1,7 +1,7 @@
-"""Small runs of the toy, and functions that read their files.
+"""Starts small runs of the toy, and reads their files.
 
-A step has 8 prompts x 4 responses of at most 16 tokens, which state no answer: sampling takes most
-of a run's time. The rewards are a stand-in (hashed_rewards.py).
+A step has 8 prompts x 4 responses of at most 16 tokens, because sampling takes most of a run's
+time. So short a response states no answer, so the rewards are stand-ins (hashed_rewards.py).
 """
 
 import json
@@ -45,7 +45,7 @@ def small_config(folder: Path, *flags: str, steps: int) -> Config:
 def train_steps(cfg: Config, method: Method | None = None, rewards=hashes) -> train.Run:
     """Train every step of a run, without the final export and report.
 
-    method: instead of the one that the flags select.
+    method: replaces the method that the flags select.
     """
     run = train.prepare(cfg)
     run.method = method or run.method
@@ -68,7 +68,7 @@ def next_step(run: train.Run, rewards=hashes) -> tuple:
 
 
 def in_turn(rewards) -> Callable:
-    """Gives responses these rewards, in order."""
+    """A grader that gives the responses these rewards, in order."""
     numbers = iter(rewards)
 
     def next_rewards(responses, *_):
@@ -81,7 +81,7 @@ TURNS = "{% for m in messages %}{{ m.content }}{% if not loop.first %}<turn>{% e
 
 
 def with_turns(base: Path, folder: Path) -> int:
-    """Write a toy that ends with <turn>, which its configs do not name, as Qwen2.5's bases.
+    """Write a toy that ends with <turn>, which its configs do not name, as in Qwen2.5's bases.
 
     base: an ordinary toy. Returns the id of <turn>.
     """

@@ -15,7 +15,7 @@ wrong result. So the base model knows the format but errs in the arithmetic. In 
 the most likely product is wrong; in `sharpen` every most likely result is right (README.md).
 
 Few tokens (the results) decide the answer. Most (connectives, copies, the frame) do not. Unlike in
-real data sets, the decisive tokens are known: `decisive` marks them.
+real data sets, the decisive tokens are known here: `decisive` marks them.
 
 Read task.py first; README.md lists the committed base models. The code toy (`--model toy-code`) is
 code_task.py.

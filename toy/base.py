@@ -1,9 +1,9 @@
 """The toy's base models: small Qwen3 models that know the format but err in the arithmetic.
 
 Reinforcement learning needs a model that is sometimes right. Each of these was trained from scratch
-on demonstrations with errors, by commit d9add26 (`python -m toy.build`). They are committed, so
-every machine starts from the same weights. They are Hugging Face folders in float16, read here as
-float32. README.md has their numbers.
+on demonstrations with errors, by commit d9add26 (`python -m toy.build`). The models are committed,
+so every machine starts from the same weights. They are Hugging Face folders in float16, and are
+read as float32 here. README.md has their numbers.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 HERE = Path(__file__).parent / "bases"
-BASES = {  # the regime, or `code` for the toy of programs -> folder
+BASES = {  # --toy-regime, or `code` for the toy of programs -> folder
     "learn": HERE / "learn-k5-noise0.1-seed0",
     "sharpen": HERE / "sharpen-k5-noise0.2-seed0",
     "code": HERE / "learn-code-noise0.1-seed0",

@@ -24,7 +24,7 @@ def problem_set(name: str, seed: int = 0) -> list[dict]:
     if name == "toy":
         return task.problems(8192, seed=2 * seed)
     if name == "toy-held-out":
-        return task.problems(512, seed=1)  # odd, so no training set has this seed
+        return task.problems(512, seed=1)  # training sets have even seeds
     if name == "toy-code":
         return code_task.problems(2048, seed=2 * seed)
     return code_task.problems(256, seed=1)

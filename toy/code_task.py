@@ -11,7 +11,7 @@ examples. A response defines the function. In the definition the last operation 
                   return min((a + b) * 3, c)
               ```
 
-The tests call the function with the digits of `inputs`.
+The tests call the function with the digits that `inputs` returns.
 """
 
 import operator
@@ -71,7 +71,7 @@ class Chain:
 
     arguments: int  # two or three, named a, b, c
     start: str
-    steps: tuple[tuple[str, str], ...]  # operation and operand: a name or a constant
+    steps: tuple[tuple[str, str], ...]  # (operation, operand), which is a name or a constant
 
 
 @cache

@@ -18,7 +18,7 @@ CHAINS = {
     "data": "toy",
     "eval_data": "toy-held-out",
 }
-OF_PROGRAMS = {  # the defaults that differ with --model toy-code
+OF_PROGRAMS = {  # the defaults that are different with --model toy-code
     "steps": 100,
     "max_new_tokens": 32,
     "data": "toy-code",

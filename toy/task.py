@@ -1,4 +1,4 @@
-"""The task: chains of operations on digits, and decisive tokens.
+"""Defines the toy's task: chains of operations on digits, and which tokens are decisive.
 
 A problem and a response are plain text; `toy/__init__.py` shows one of each.
 """
@@ -72,7 +72,7 @@ def decisive(problem: str, response_ids: torch.Tensor) -> torch.Tensor:
 
 
 def decisive_places(problem: str, tokens: list[str]) -> list[int]:
-    """The positions that `decisive` marks."""
+    """The positions in `tokens` that `decisive` marks."""
     stated = digits_after("=", tokens)
     if is_right(problem, "".join(tokens)):
         return stated

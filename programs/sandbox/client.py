@@ -1,4 +1,4 @@
-"""Runs programs in the sandbox: a pool of servers, one for each worker."""
+"""Runs programs in the sandbox, which is a pool of servers, one for each worker."""
 
 import json
 import os
@@ -25,15 +25,15 @@ class SandboxBroken(ProgramsError):
 
 
 class Failed(Exception):
-    """A program failed. The message is for people."""
+    """A program failed. The message says why, for people to read."""
 
 
 class Server:
-    """A process that forks programs; see server.py."""
+    """The client's end of a process that forks programs; see server.py."""
 
     def __init__(self):
         libraries = os.environ.get("LD_LIBRARY_PATH", "")  # some builds of Python need it to start
-        # One arena for all threads: each further one reserves 64 MB of address space.
+        # All threads share one arena, because each arena reserves 64 MB of address space.
         settings = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}
         self.door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.door.settimeout(PATIENCE)
@@ -96,7 +96,7 @@ class Server:
         """The server's next message and its descriptors. Raises SandboxBroken if it has ended."""
         message, descriptors, _, _ = socket.recv_fds(self.door, 1000, 2)
         if not message:
-            raise SandboxBroken("its server has ended")
+            raise SandboxBroken("the server process has ended")
         return message.decode(errors="replace"), descriptors
 
     def kill(self) -> None:
@@ -107,7 +107,7 @@ class Server:
 
 
 def started(_: int = 0) -> Server:
-    """A new server, whose wall stands: it has run a known program. Raises SandboxBroken."""
+    """A new server that has run a known program behind its wall. Raises SandboxBroken."""
     server = None
     try:
         server = Server()
@@ -161,7 +161,7 @@ class Sandbox:
 
 @cache
 def sandbox_of(process: int) -> Sandbox:
-    """The sandbox that a process uses; a fork starts its own."""
+    """The sandbox that a process uses; a forked process gets one of its own."""
     return Sandbox()
 
 

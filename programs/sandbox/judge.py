@@ -1,6 +1,6 @@
-"""A program's judge, in a separate process. Only the judge's process has the expected values.
+"""Judges a program from a separate process. Only the judge's process has the expected values.
 
-A judge calls the program in the other process. It compares each answer before the next call, or
+A judge calls the program in the program's process. It compares each answer before the next call, or
 runs an assertion script. A judge has its own wall and limits, so a hostile answer harms only that
 judge. Its exit code is the verdict; the last line of its standard error is the reason.
 """
@@ -40,7 +40,7 @@ class Caller:
         self.called = False  # whether the program has received a call
 
     def ask(self, name: str, /, *arguments, **keywords):
-        """The returned value. Raises Ended, what the program raised, or any other Exception."""
+        """What the function `name` returns. Raises Ended, its exception, or another Exception."""
         call = json.dumps(packed([name, arguments, keywords]))  # TypeError if not plain values
         self.called = True
         answer = ""

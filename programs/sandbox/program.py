@@ -1,7 +1,7 @@
-"""Runs in the program's process, behind the wall.
+"""Runs a job, which is a program or its judge, in a process of its own behind the wall.
 
-Nothing in this process is trusted: the program can read, change and call everything. It has its
-text and its input. It receives calls one by one, and returns values to the judge.
+Nothing in a program's process is trusted, because the program can read, change and call everything
+in it. That process has only the program's text and input; the judge's calls arrive one by one.
 """
 
 import atexit
@@ -56,7 +56,7 @@ def run(job: dict, calls: socket.socket | None) -> None:
         threading._shutdown()  # wait for threads
         atexit._run_exitfuncs()
         flush(sys.stdout)
-        vars(module).clear()  # closes files, and so writes what is left in their buffers
+        vars(module).clear()  # closes open files, which writes what is left in their buffers
         flush(sys.__stdout__)
     except BaseException:
         code = code or 1

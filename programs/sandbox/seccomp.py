@@ -24,8 +24,8 @@ OPENING = (0, 1, 2, 1 | TRUNCATE, 2 | TRUNCATE)  # reading, and writing where La
 # signals, the size of pipes, flags of files (chattr) or a terminal's input.
 FCNTL = (0, 1, 2, 3, 4, 9, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_GETOWN, F_DUPFD_CLOEXEC, ...
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, FIONREAD, FIONBIO, ...
-# The only descriptor that may send descriptors: a process reports with it, then closes it. No new
-# descriptor gets this number, because RLIMIT_NOFILE (wall.py) is lower.
+# Only through this socket may descriptors be sent: a process reports through it, then closes it. No
+# new descriptor gets this number, because RLIMIT_NOFILE (OPEN_FILES in wall.py) is lower.
 DOOR = 20
 WHOLE = 0xFFFFFFFF
 
@@ -99,7 +99,7 @@ def rule(name: str, number: int) -> list[bytes]:
 
 
 def instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """struct sock_filter."""
+    """One BPF instruction, as a struct sock_filter."""
     return struct.pack("=HBBI", code, if_true, if_false, operand)
 
 

@@ -1,9 +1,9 @@
 """A clean Python process that forks a process for every program; client.py starts it as a script.
 
 The server imports only the standard library and reads no job, so no program affects the next one.
-Through the door it receives either a job's descriptors or the number of a process. A job's process
-answers with its number and the listener for new threads, or with its number and why it failed. A
-process whose number arrives is killed and answered with its exit code.
+Through the door, its socket to the client, it receives a job's descriptors or a process's number.
+A job's process answers with its number and the listener for new threads, or with its number and why
+it failed. If a process's number arrives, the server kills it and answers with its exit code.
 """
 
 import gc
@@ -45,7 +45,7 @@ def start() -> tuple[dict, socket.socket | None]:
         os._exit(1)
     for descriptor in (listener, door.detach()):
         os.close(descriptor)
-    # Not before: a process may send no more descriptors than it may open, its user's all together.
+    # Lowered only now: it also limits the descriptors that all of a user's processes are sending.
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     return job, socket.socket(fileno=streams[2]) if len(streams) > 2 else None
 

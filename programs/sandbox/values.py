@@ -1,4 +1,4 @@
-"""Plain values as JSON data, which can be read without trusting the program that wrote it.
+"""Converts plain values to JSON data, which can be read without trusting the program's process.
 
 Objects of the program's own classes are sent as the name of their type, and equal nothing.
 """

@@ -1,8 +1,8 @@
 """The wall around a program: it can read Python's libraries, compute, and answer. Nothing else.
 
 Three parts hold for every user, without namespaces or packages: Landlock, a filter of system calls
-(seccomp.py), and the kernel's limits. Root stays root, because only root may be able to read its
-Python, but loses all capabilities.
+(seccomp.py), and the kernel's limits. A program that root runs stays root, because only root may be
+able to read root's Python, but it loses all capabilities.
 
 Landlock (man 7 landlock) restricts files. Each process that enters it is a domain of its own, which
 cannot read the memory of a process outside, nor follow that process's links in /proc. The rights of
@@ -41,14 +41,14 @@ class Wall:
     """What all programs of a server share. Raises OSError if this machine lacks a part of it."""
 
     def __init__(self):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # killed first if memory runs out
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, kill these first
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
         checked(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
         # No core dumps. RLIMIT_AS does not count the rest of a huge page that is unmapped in part.
         for setting, value in {NO_NEW_RIGHTS: 1, DUMPABLE: 0, NO_HUGE_PAGES: 1}.items():
             checked(libc.prctl(setting, value, 0, 0, 0), "prctl")
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # to send many descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # it limits descriptors sent, too
         for root in ROOTS:
             if not os.access(root, os.R_OK):
                 raise OSError(f"root without capabilities cannot read {root}: run as its owner")
@@ -68,7 +68,7 @@ class Wall:
     def enter(self, memory_mb: int, server: int) -> int:
         """Put this process, a child of `server`, behind the wall, permanently.
 
-        Returns the listener for new threads, which the program must not have. Raises OSError.
+        Returns the listener for new threads, which the program must never get. Raises OSError.
         """
         os.sched_setaffinity(0, {libc.sched_getcpu()})  # libraries then start one thread
         limits = {resource.RLIMIT_STACK: 100 * MB, resource.RLIMIT_FSIZE: 0}

@@ -13,8 +13,8 @@ from .values import excerpt
 
 ERRORS_KEPT = 4000  # last bytes of a program's standard error
 TICK = 0.05  # longest time between two looks at the clocks, seconds
-THREADS = 128  # of a program at a time
-STARTS = 10_000  # of threads in all, because each one costs this process time
+THREADS = 128  # threads of a program at a time
+STARTS = 10_000  # threads that a program may start in all: each one costs this process time
 
 # ioctl(2) on a filter's listener, from linux/seccomp.h
 RECEIVE, ANSWER, CONTINUE = 0xC0502100, 0xC0182101, 1
@@ -22,7 +22,7 @@ RECEIVE, ANSWER, CONTINUE = 0xC0502100, 0xC0182101, 1
 
 @dataclass(frozen=True)
 class Limits:
-    """A program's limits. The wall clock only stops programs that sleep."""
+    """A program's limits. Only programs that sleep reach the limit of the wall clock."""
 
     cpu_seconds: float = 6.0  # per run or function call, as in LiveCodeBench; all threads together
     wall_seconds: float = 60.0  # for all tests together, plus `load` times the CPU time used
@@ -97,8 +97,8 @@ class Process:
             fcntl.ioctl(self.listener, ANSWER, answer)
 
     def look_at_clock(self, new_call: bool) -> None:
-        """Read the CPU clock, and stop the process if its current call has used its time."""
-        with suppress(OSError):  # it has ended
+        """Read the CPU clock, and stop the process if its current call has used up its time."""
+        with suppress(OSError):  # the process may have ended
             self.used = time.clock_gettime(~self.number << 3 | 2)  # another process's clock
         if new_call:
             self.before = self.used
@@ -111,7 +111,7 @@ def watch(processes: list[Process], wall: float, each_call: bool) -> float:
 
     processes: a program, or a judge and the program that it calls
     wall: idle seconds after which the last process is stopped
-    each_call: whether the CPU limit holds for each call; each line of the judge begins the next
+    each_call: whether the CPU limit holds for each call; after a line of the judge the next begins
 
     Returns the idle seconds: wall-clock time beyond Limits.load times the CPU time.
     """

@@ -3,10 +3,10 @@ r"""Grades endings of GSM8K's solutions, and prints the verdicts that contradict
     PYTHONPATH=. .venv/bin/python tests/answers/endings.py FOLDER
 
 FOLDER holds the files of openai/grade-school-math's folder `data`: gsm8k_{train,test}.jsonl and
-example_model_solutions.jsonl. Of each solution three endings are graded: as it stands ("#### 18",
-"A: 18"); with "The answer is \boxed{18}." in place of that line; and without that line, with the
-number of the last sentence in a box, so that real prose stands around it. The labels are those of
-the files; a solution of the data set is also graded against another gold, for which it is wrong.
+example_model_solutions.jsonl. Each solution is graded with three endings: its own line ("#### 18",
+"A: 18"); "The answer is \boxed{18}." instead of this line; and no such line, but a box around the
+number of the last sentence, so that real prose stands beside the box. The labels come from the
+files; a solution of the data set is also graded against another gold, for which it is wrong.
 """
 
 import json
@@ -27,7 +27,7 @@ def value(number: str) -> float:
 
 
 def endings(solution: str, sign: str) -> Iterator[str]:
-    """A solution whose last line is `sign` and its answer, with each ending."""
+    """Each ending of a solution whose last line is `sign` and the answer."""
     body, _, answer = solution.rpartition(sign)
     answer = answer.strip()
     yield solution

@@ -1,4 +1,4 @@
-r"""The labelled answers of tests/answers/data, and the verdicts of verify.py that contradict them.
+r"""Reads the labelled answers of tests/answers/data, and finds verdicts that contradict them.
 
     PYTHONPATH=. .venv/bin/python tests/answers/tables.py [--sealed | --golds]
 
@@ -6,13 +6,13 @@ prints the false and the missed credits of each table. --sealed counts the seale
 contest.jsonl and the sealed half of words.jsonl, which were graded when the grader was finished.
 --golds prints the credits among one in seven pairs of different golds.
 
-Labelled by hand: answers, responses, examination, contest, words (around an answer).
-classes: generated; § stands for each gold of the `forms` listed, of golds ("table") or outside.
-golds: the gold answers of answers.jsonl. form: its kind, such as "number", "list" or "interval".
-    value: shared by golds that are the same answer. open: shared by golds whose equality is a
-    matter of opinion: 30 and 30°, 40 and 40\%, or the list 13, 169 and the number 13,169.
+answers, responses, examination, contest, words (beside an answer): labelled by hand.
+classes: generated; § stands for each gold of the `forms` listed, from golds ("table") or outside.
+golds: the gold answers of answers.jsonl. form: the gold's kind, such as "number" or "interval".
+    value: golds that are the same answer share it. open: golds whose equality is a matter of
+    opinion share it: 30 and 30°, 40 and 40\%, or the list 13, 169 and the number 13,169.
 outside: golds like those of other data sets.
-rules, pairs, values, expressions, extracted, letters: of the tests; no verdict on them is wrong.
+rules, pairs, values, expressions, extracted, letters: used by tests, which allow no wrong verdict.
 reports: 307 inputs of public bug reports, and others like them.
 """
 
@@ -26,7 +26,7 @@ from verify import is_equivalent, reward
 
 DATA = Path(__file__).parent / "data"
 LABELLED = ("answers", "responses", "examination", "contest", "words", "classes")
-EVERY = 5  # of the golds of answers.jsonl is put in place of §
+EVERY = 5  # § stands for one in so many golds of answers.jsonl
 
 Case = tuple[str, str, bool]  # response, gold, whether it is right
 
@@ -44,9 +44,9 @@ def boxed(answer) -> str:
 
 
 def tables(sealed: bool = False, every: int = 1) -> dict[str, list[Case]]:
-    """The pairs of each table that are sealed, or the others.
+    """The pairs of each table that are sealed, or those that are not.
 
-    every: of the golds that stand for § in a row, one in so many.
+    every: § stands for only one in so many of a row's golds.
     """
     found = {}
     for name in LABELLED:
@@ -60,7 +60,7 @@ def tables(sealed: bool = False, every: int = 1) -> dict[str, list[Case]]:
 
 
 def cases(row: dict, every: int) -> list[Case]:
-    """A row, once for each gold that stands for § in it."""
+    """A row's cases: one for each gold that § stands for in the row."""
     golds = golds_of(row)[::every] if "golds" in row else [""]
     texts = [(row["response"].replace("§", x), row["gold"].replace("§", x)) for x in golds]
     return [(response, gold, row["truth"]) for response, gold in texts]
@@ -77,7 +77,7 @@ def golds_of(row: dict) -> list[str]:
 
 
 def equal_golds() -> Iterator[Case]:
-    """Each gold with itself and with the first of the same value. Undefined golds are wrong."""
+    """Pairs each gold with itself, and with the first of the same value. Undefined is wrong."""
     for entry in GOLDS:
         gold, other = entry["gold"], entry.get("value", entry["gold"])
         yield boxed(gold), gold, entry["form"] != "undefined"
@@ -99,7 +99,7 @@ def pairs_of_golds() -> Iterator[tuple[str, str]]:
 
 
 def errors(cases: list[Case]) -> tuple[list[str], list[str]]:
-    """The false and the missed credits among labelled pairs."""
+    """(the false credits, the missed credits) among labelled cases."""
     false = []
     missed = []
     for response, gold, right in cases:

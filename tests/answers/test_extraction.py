@@ -1,4 +1,4 @@
-"""answers/extraction.py: where an answer is found; answers/thoughts.py: where a thought ends."""
+"""Tests answers/extraction.py, which finds an answer, and thoughts.py, which ends a thought."""
 
 import shutil
 import subprocess
@@ -48,7 +48,7 @@ def test_boxes_are_one_answer_where_only_joiners_or_labels_part_them(response, a
 
 
 def test_the_folder_works_inside_another_package(tmp_path):
-    """The reward function of docs/answers.md, with a copy of the folder."""
+    """The reward function of docs/answers.md runs with a copy of the folder."""
     shutil.copytree(FOLDER, tmp_path / "mypackage" / "answers")
     function = (ROOT / "docs/answers.md").read_text().split("```python\n")[1].split("```")[0]
     call = 'print(right(["\\\\boxed{7}</s>", [{"role": "", "content": "It is 8."}]], [7, "7"]))'

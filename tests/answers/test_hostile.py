@@ -1,4 +1,4 @@
-"""verify.py on inputs designed to fool, hang or crash a grader."""
+"""Tests verify.py on inputs designed to fool, hang or crash a grader."""
 
 import random
 import time
@@ -26,7 +26,7 @@ WITH_SPACES = (  # separated by |
 
 
 def repeated(text: str, times: int | list[int], between: str = "") -> str:
-    """The text so many times, or for each number of a range. § stands for the number."""
+    """The text `times` times, or once for each number of a range; § stands for the number."""
     numbers = range(times) if isinstance(times, int) else range(*times)
     return between.join(text.replace("§", str(i)) for i in numbers)
 
@@ -59,12 +59,12 @@ def hostile() -> dict[str, str]:
 
 
 HOSTILE = hostile()
-MOST_SECONDS = 0.3  # of CPU time; four times what the slowest call takes on an idle core
+MOST_SECONDS = 0.3  # CPU seconds, four times as many as the slowest call takes on an idle core
 GOLDS = ("57", "x+1", "\\{5,7\\}", "(0,1)")
 
 
 def timed(function, *arguments) -> tuple:
-    """(its result, seconds of CPU time): the fewest of three calls, as one may collect garbage."""
+    """(the result, CPU seconds of the fastest of three calls: one may collect garbage)."""
     fewest = float("inf")
     for _ in range(3):
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""answers/values.py: exact fractions, 700 bits otherwise, points that tell functions apart."""
+"""Tests answers/values.py: exact fractions, 700-bit numbers, points that tell functions apart."""
 
 import random
 from fractions import Fraction
@@ -41,7 +41,7 @@ def test_values_of_rational_expressions_are_exact():
     draw = random.Random(0)
     for _ in range(300):
         text = random_sum(draw, depth=2)
-        # It is safe to evaluate this text: it has only digits, signs and brackets.
+        # It is safe to evaluate this text, because it has only digits, signs and brackets.
         python = "".join(f"Fraction({c})" if c.isdigit() else c for c in text)
         try:
             expected = eval(python, {"Fraction": Fraction})

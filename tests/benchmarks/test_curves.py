@@ -1,4 +1,4 @@
-"""benchmarks/curves.py: how runs are read and grouped, and their running mean."""
+"""Tests benchmarks/curves.py: how runs are read and grouped, and their running mean."""
 
 import shutil
 from pathlib import Path

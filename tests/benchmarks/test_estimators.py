@@ -1,4 +1,4 @@
-"""benchmarks/estimators.py and gradients.py, on policies whose exact values are known."""
+"""Tests benchmarks/estimators.py and gradients.py, on policies whose exact values are known."""
 
 from itertools import combinations_with_replacement, permutations, product
 from types import SimpleNamespace
@@ -17,13 +17,13 @@ from infra.micro_batches import mini_batches
 from methods import packed
 from rollout import Response
 
-G = 3  # responses of a group; a batch of a small problem is one group
+G = 3  # responses in a group; here a batch is a single group
 
 # ---- problems whose gradients are known ----------------------------------------------------------
 
 
 class Table(torch.nn.Module):
-    """A policy without a model: a row of logits for the first token, and for each token before."""
+    """A policy without a model: logits for the first token, and for those after each token."""
 
     def __init__(self, logits: list[list[float]]):
         super().__init__()
@@ -45,7 +45,7 @@ PROBLEMS = {  # name -> (policy, tokens of a response, the rewarded responses)
 
 
 def rows_of(tokens) -> dict[str, torch.Tensor]:
-    """Weights of some rows; DelTA's are made up: unsure tokens gain."""
+    """The token weights of some rows. DelTA's are made up: unsure tokens get larger ones."""
     A = tokens.advantage
     lam = 1.2 - 0.4 * tokens.old_logprob.exp() + 0.1 * (A > 0)
     rows = {"dapo": torch.ones_like(A), "delta": lam}
@@ -55,7 +55,7 @@ def rows_of(tokens) -> dict[str, torch.Tensor]:
 
 
 def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple[list, dict]:
-    """(micro-batches, lines: name -> coefficients [N]) of one group."""
+    """(micro-batches, lines: name -> coefficients [N]) of a batch of one group."""
     sampled, rewards = [], []
     for tokens in responses:
         own = np.array(tokens, dtype=np.int32)
@@ -80,7 +80,7 @@ def stacked(lines: dict, first: int = 0) -> torch.Tensor:
 
 @pytest.fixture(scope="module", params=PROBLEMS)
 def problem(request):
-    """All batches of a problem: names of rows, p [O], g [O, L, D], ∇E R and ∇ entropy [D]."""
+    """All O batches of a problem: names of rows, p [O], g [O, L, D], ∇E R and ∇ entropy [D]."""
     policy, T, rewarded = PROBLEMS[request.param]
     V = policy.logits.shape[1]
     responses = list(product(range(V), repeat=T))
@@ -108,14 +108,14 @@ def problem(request):
 
 
 def drawn(problem, count: int, pooled: int = 1, seed: int = 0) -> torch.Tensor:
-    """Lines' gradients of `count` independent batches, each the mean of `pooled` groups."""
+    """The lines' gradients for `count` independent batches, each the mean of `pooled` groups."""
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.multinomial(problem.p, count * pooled, True, generator=generator)
     return problem.g[chosen].unflatten(0, (count, pooled)).mean(dim=1)  # [n, L, D]
 
 
 def measured(g: torch.Tensor, C: int = 16) -> dict[str, torch.Tensor]:
-    """All estimates of lines' gradients [n, L, D]: J first, then the entropy's, rows."""
+    """All estimates from the lines' gradients [n, L, D]: J's first, then entropy's, then rows'."""
     block = torch.arange(len(g)) * C // len(g)
     of_blocks = [g[block == c] for c in range(C)]
     directions = torch.stack([own[:, :FIRST].sum(dim=0) for own in of_blocks])  # [C, 2, D]
@@ -161,8 +161,8 @@ def test_estimates_cover_the_exact_values(problem):
     for name, values in exact.items():
         error = estimators.jackknife_error(found[name])
         assert ((found[name][0] - values).abs() < 4 * error + 0.002).all(), name
-        assert (error < 0.1 * values.abs() + 0.01).all(), name  # it says something
-    # Paired with dapo's, differences are seen that the gains themselves would hide.
+        assert (error < 0.1 * values.abs() + 0.01).all(), name  # small enough to test anything
+    # The errors of ratios to dapo's gain are much smaller than the errors of the gains.
     ratio = found["gain"] / found["gain"][:, :1]
     error = estimators.jackknife_error(ratio)
     assert ((ratio[0] - exact["gain"] / exact["gain"][0]).abs() < 4 * error + 1e-9).all()
@@ -170,11 +170,12 @@ def test_estimates_cover_the_exact_values(problem):
 
 
 def test_own_noise_is_left_out():
-    """Without any signal the gain is 0, though each g is its own batch's J."""
+    """Without any signal the gain is 0, although each g equals its own batch's J."""
     g = torch.randn(16, FIRST + 1, 400, generator=torch.Generator().manual_seed(0)).double()
     g[:, FIRST:] = g[:, :1]
     found = measured(g)
-    for name, with_own in (("gain", 20 / 15), ("adam", 400 / 16)):  # ‖g‖ / 15; Σ |mean| of 16
+    # Included, the own J would give ‖g‖ / 15, and for Adam Σ |mean of 16|.
+    for name, with_own in (("gain", 20 / 15), ("adam", 400 / 16)):
         error = estimators.jackknife_error(found[name])
         assert found[name][0].abs() < 3 * error
         assert error < with_own / 5
@@ -190,7 +191,7 @@ def test_the_jackknife_is_the_standard_error_of_a_mean():
 
 
 def columns_of(found: dict, names: list[str]) -> dict[str, torch.Tensor]:
-    """What is held equal -> gains above dapo's of all rows, [W - 1] as ratios."""
+    """What is held equal -> the ratios of the other rows' gains to dapo's, [W - 1]."""
     values = {statistic: dict(zip(names, each.T, strict=True)) for statistic, each in found.items()}
     columns = gain_tables.held_equal(values)
     return {
@@ -201,11 +202,11 @@ def columns_of(found: dict, names: list[str]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("problem", ["chain"], indirect=True)
 def test_larger_batches_and_runs_gain_what_noise_predicts(problem):
-    """Columns from the noise, beside batches that are pooled and gradients that are added up."""
-    size = 0.3 * drawn(problem, 2048, pooled=4)[:, FIRST].norm(dim=1).mean()  # of the noise
+    """Compares columns that the noise gives with gains of pooled batches."""
+    size = 0.3 * drawn(problem, 2048, pooled=4)[:, FIRST].norm(dim=1).mean()  # the noise's length
 
     def with_noisy_row(k: int) -> torch.Tensor:
-        """The gains of k times the batch, with a last row that is dapo's and noise: [1 + C, W]."""
+        """The gradients of k times the batch [n, L, D]; the last line is dapo's with noise."""
         g = drawn(problem, 2048, pooled=4 * k, seed=k)
         noise = torch.randn(len(g), 1, g.shape[2], generator=torch.Generator().manual_seed(k))
         noisy = g[:, FIRST : FIRST + 1] + size * noise / k**0.5
@@ -221,7 +222,7 @@ def test_larger_batches_and_runs_gain_what_noise_predicts(problem):
         whole = measured(with_noisy_row(k))["gain"][0]
         found = columns[held]
         torch.testing.assert_close(found, whole[1:] / whole[0], rtol=0.05, atol=0)
-    assert columns["length, 1 times the batch"][-1] < 0.9  # there is something to tell apart
+    assert columns["length, 1 times the batch"][-1] < 0.9  # else the columns would be all alike
     assert columns["way of 24 steps"][-1] > 0.95
 
 
@@ -239,7 +240,7 @@ def test_equal_entropy_is_a_step_whose_length_loses_as_much(problem):
 
 
 def test_the_kl_of_a_step(monkeypatch):
-    """By the change of log π, beside the exact KL of a policy that takes the step."""
+    """The KL from the change of log π agrees with that of a policy that has taken the step."""
     policy = Table([[0.3, -0.2, 0.9]])
     micro_batches, lines = lines_of(policy, [(0,), (1,), (2,)], {(0,)})
     p = policy.logits.detach()[0].softmax(dim=0)
@@ -249,7 +250,7 @@ def test_the_kl_of_a_step(monkeypatch):
     norm = (mix @ g.double()).norm(dim=1)
     monkeypatch.setattr(benchmarks.gradients, "LENGTH", 3e-3)
     given = [step_kls(policy, micro, g, mix, norm) for micro in of_token]
-    found = (p.double()[:, None] * torch.stack(given)).sum(dim=0)  # over the token's draw
+    found = (p.double()[:, None] * torch.stack(given)).sum(dim=0)  # the mean over the token's draw
     step = 1e-2
     for row, kl in zip(mix @ g.double(), found, strict=True):
         moved = (policy.logits.detach()[0].double() + step * row / row.norm()).log_softmax(dim=0)
@@ -266,7 +267,7 @@ def test_rows_are_mixes_of_a_few_parts():
     rows = stacked(lines, FIRST)
     tried = torch.cat([sides(lines[name]) for name in ("dapo", "delta", "1, 1")])
     parts, mix = decomposed(rows, tried)
-    assert len(parts) <= 6  # of ten rows: two sides each of dapo, DelTA and one rule by p
+    assert len(parts) <= 6  # the two sides of dapo, of DelTA and of one rule by p give ten rows
     torch.testing.assert_close(mix @ parts, rows.double(), rtol=0, atol=1e-6)
     found = mix @ gradients(policy, micro_batches, parts).double()
     direct = gradients(policy, micro_batches, rows)

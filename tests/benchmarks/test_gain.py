@@ -1,4 +1,4 @@
-"""python -m benchmarks gain: rows beside slow ones, kills, flags, tables."""
+"""Tests python -m benchmarks gain: rows against slow ones, kills, flags, tables."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def few_rows(monkeypatch):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, few_rows):
-    """command(flags) -> the result, measured with few rows."""
+    """command(flags) returns the result as text, measured with few rows."""
     monkeypatch.setattr(gain_tables, "SEEN", 0)
 
     def run(*more: str, folder: str = "policy") -> str:
@@ -45,10 +45,10 @@ def command(tmp_path, monkeypatch, few_rows):
 
 
 def test_rows_of_a_block_beside_slow_ones(tmp_path, monkeypatch, few_rows):
-    """Clipped sums for Adam's moments, and KLs on the next batch, row by row, token by token."""
+    """Clipped sums for Adam's moments and KLs on the next batch agree with loops over the rows."""
     words = FLAGS.replace("--max-new-tokens 40", "--max-new-tokens 12").split()[1:]
     study = gain.Study([*words, "--output-dir", str(tmp_path / "policy")])
-    with rewarded():  # unequal ones in each group
+    with rewarded():  # each group has unequal rewards
         batches = study.batches
     b, c = 2, 2  # with 8 batches a block is one batch
     assert study.own[c] == [b]
@@ -86,7 +86,7 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
 
     saved = []
     save = torch.save
-    for limit in (1, 4, 8):  # sampling, sums of J, rows
+    for limit in (1, 4, 8):  # killed while sampling, summing J, and measuring rows
 
         def failing(content, path, limit=limit):
             save(content, path)

@@ -1,4 +1,4 @@
-"""benchmarks/plan.py, compared with the sampler and with the page of results."""
+"""Compares benchmarks/plan.py with the sampler and with the page of results."""
 
 from dataclasses import replace
 from functools import cache
@@ -29,7 +29,7 @@ SMALL = replace(  # the page's small run
 )
 SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 SHAPE += ("num_key_value_heads", "vocab_size", "tie_word_embeddings", "linear_num_value_heads")
-MODELS = {  # from their config.json; only Qwen3.5 has the last number
+MODELS = {  # SHAPE's values in their config.json; only Qwen3.5 has the last one
     "Qwen3-0.6B": (Qwen3Config, 1024, 3072, 28, 16, 8, 151936, True),
     "Qwen3-1.7B": (Qwen3Config, 2048, 6144, 28, 16, 8, 151936, True),
     "Qwen3-4B": (Qwen3Config, 2560, 9728, 36, 32, 8, 151936, True),
@@ -50,7 +50,7 @@ def config_of(name: str, layers: int | None = None) -> PreTrainedConfig:
 
 @cache
 def sizes(name: str) -> SimpleNamespace:
-    """sizes_of a model, from its first four layers: they have one of each kind, in proportion."""
+    """sizes_of a model, scaled up from its first four layers: they have all kinds in proportion."""
     size = sizes_of(config_of(name, layers=4))
     layers = config_of(name).num_hidden_layers
     size.parameters = size.root + (size.parameters - size.root) * layers // 4
@@ -61,7 +61,7 @@ def sizes(name: str) -> SimpleNamespace:
 
 
 def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
-    """The sampler sees what an 80 GB GPU has free beside the weights of 8B on 8 GPUs."""
+    """The sampler gets the memory that is free on one of 8 GPUs of 80 GB with an 8B model."""
     size, flags = sizes("Qwen3-8B"), replace(PAPER, max_prompt_tokens=512, max_new_tokens=512)
     p = planned(size, flags, 8, 80)
     free = 80 * GB - RESERVE - p.static - 2 * size.parameters
@@ -102,7 +102,7 @@ def test_every_row_of_the_page_is_planned():
 
 
 def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys):
-    """With only Qwen3-8B's config.json: no weights, no tokenizer."""
+    """The folder has only Qwen3-8B's config.json, no weights and no tokenizer."""
     config_of("Qwen3-8B").save_pretrained(tmp_path)
     main(["plan", "--model", str(tmp_path), "--gpus", "1"])
     text = capsys.readouterr().out
@@ -134,7 +134,7 @@ ROUTED_BY_VALUES = {
 
 @pytest.mark.parametrize("name", ROUTED_BY_VALUES)
 def test_a_model_that_plan_cannot_count_is_one_line(name, tmp_path, capsys):
-    """Their experts read values, which no tensor has here; MiniMax has a cache of its own."""
+    """Their experts read values, which meta tensors lack; MiniMax has a cache of its own."""
     CONFIG_MAPPING[name](**SIZES | ROUTED_BY_VALUES[name]).save_pretrained(tmp_path)
     flags = ["--model", tmp_path, "--max-prompt-tokens", "16", "--max-new-tokens", "64"]
     assert f"plan cannot count this {name} (" in refusal(main, ["plan", *flags], capsys)
@@ -142,7 +142,7 @@ def test_a_model_that_plan_cannot_count_is_one_line(name, tmp_path, capsys):
 
 def test_layers_of_gemma_4_have_heads_of_two_sizes():
     size = sizes_of(random_lm("gemma4_text").config)
-    assert size.attention == 4 * 512 and size.mlp == 48  # the wider layer's: 4 heads
+    assert size.attention == 4 * 512 and size.mlp == 48  # the wider layers have 4 heads of 512
 
 
 def test_the_largest_settings_that_fit_are_a_command_whose_plan_fits(tmp_path, capsys):

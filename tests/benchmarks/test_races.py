@@ -1,4 +1,4 @@
-"""benchmarks/races.py: a race of the toy, and a table that can be computed by hand."""
+"""Tests benchmarks/races.py: a race of the toy, and a table that can be computed by hand."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ TOY = (
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """Races of the toy, of one step: their folder, with an empty template."""
+    """The folder of races of the toy, which last one step and have an empty template."""
     monkeypatch.setattr(races, "COMMON", TOY)
     monkeypatch.setattr(races, "STEPS", 1)
     monkeypatch.setattr(races, "SUMS", tmp_path)
@@ -46,7 +46,7 @@ def test_a_race_is_run_once_and_its_line_names_its_command(toy):
 
 @torch.no_grad()
 def test_entropy_and_kl_beside_a_loop_over_tokens():
-    """On responses of several lengths, some of them to one prompt."""
+    """The responses have several lengths, and some of them share a prompt."""
     lm, _ = base_model("learn")
     base, _ = base_model("learn")
     generator = torch.Generator().manual_seed(0)
@@ -72,7 +72,7 @@ def test_entropy_and_kl_beside_a_loop_over_tokens():
 
 
 def lines_of(delta: list[float], greedy: float = 0.5) -> pd.DataFrame:
-    """Outcomes of seeds 1, 2, ...: dapo has 0.20 and 0.22, and delta 0.20 + these."""
+    """Lines of seeds 1, 2, ...: dapo's rewards are 0.20 and 0.22, and delta's are 0.20 + these."""
     lines = []
     for seed, above in enumerate(delta, 1):
         for row, reward, entropy, of_row in (
@@ -107,7 +107,7 @@ def test_a_table_by_hand(capsys):
     assert "| delta 5e-7 | 0.260 | 0.500 | 0.450 | 0.100 |" in said
     assert "| delta 5e-7 - dapo 5e-7 | 0.060 ± 0.025 |" in said
     assert "| delta 5e-7 - dapo 6e-7 | 0.040 ± 0.025 |" in said
-    # dapo gains 0.02 for 0.1 nats: 0.03 for delta's 0.15, of its 0.06.
+    # dapo gains 0.02 for 0.1 nats, so delta's 0.15 nats are worth 0.03 of its 0.06.
     assert "at equal entropy: 0.030 ± 0.025" in said
     races.print_races(lines[lines["seed"] < 2])
     assert "an interval needs two complete seeds" in capsys.readouterr().out

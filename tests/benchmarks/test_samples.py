@@ -1,4 +1,4 @@
-"""benchmarks/samples.py and words.py: the page of samples.jsonl, and tokens in colours."""
+"""Tests benchmarks/samples.py and words.py: the page of samples.jsonl, and tokens in colours."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""python -m benchmarks speed, at a small size. TRL needs other packages."""
+"""Tests python -m benchmarks speed at a small size, without TRL, which needs other packages."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_a_part_has_a_line_of_rates(monkeypatch):
 
 @pytest.mark.parametrize("name", ["train.py", "generate"])
 def test_a_part_is_measured(name, tmp_path, monkeypatch):
-    """In train.py's steps no response ends early, and all have an advantage."""
+    """In train.py's steps no response ends early, and all responses have an advantage."""
     sampled = []
     sample = train.sample
 

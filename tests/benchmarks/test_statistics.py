@@ -1,4 +1,4 @@
-"""benchmarks/statistics.py, compared with closed forms and by hand."""
+"""Compares benchmarks/statistics.py with closed forms and with computations by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""benchmarks/training.py, on runs whose table can be computed by hand."""
+"""Tests benchmarks/training.py, on runs whose table can be computed by hand."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from benchmarks import training
 from benchmarks.__main__ import main
 
-# Mean rewards by row and rate; seeds 1 to 3. dapo is best at 2 on every choice of two seeds, mine
-# at 1 without seed 3 and at 2 without seed 1 or 2.
+# (row, rate) -> mean rewards of seeds 1 to 3. On any two seeds, dapo is best at rate 2. `mine` is
+# best at 1 without seed 3, and at 2 without seed 1 or 2.
 OUTCOMES = {
     ("dapo", 1): (0.1, 0.1, 0.1),
     ("dapo", 2): (0.4, 0.5, 0.6),
@@ -19,7 +19,7 @@ OUTCOMES = {
 
 
 def runs_of(folder, outcomes, turn=1) -> list[str]:
-    """Folders of runs of two steps, whose rewards are 0.1 below and above the outcome."""
+    """Folders of runs of two steps. The rewards are 0.1 below and 0.1 above the outcome."""
     found = []
     for (row, rate), values in outcomes.items():
         for seed, x in enumerate(values, 1):
@@ -41,17 +41,17 @@ def run_of(folder, rewards, accuracy, **changed) -> None:
 def test_a_row_runs_at_the_rate_that_is_best_on_the_other_seeds(tmp_path, capsys):
     main(["training", *runs_of(tmp_path, OUTCOMES)])
     said = capsys.readouterr().out
-    # At this rate -0.1, -0.1 and 0.3 beside dapo: deviation 0.2309 again.
+    # At this rate mine minus dapo is -0.1, -0.1 and 0.3; the deviation is 0.2309 again.
     assert "| mine | 2 | 0.533 | 0.267 | 0.033 ± 0.574 |" in said
     assert "| dapo | 2 2 2 | 0.500 | 0.250 |  |  |  |" in said
-    # mine has 0.3, 0.4 (at 2) and 0.1 (at 1): -0.1, -0.1 and -0.5 beside dapo. Mean -0.2333,
-    # deviation 0.2309, so ± 4.3027 x 0.1333; t is -1.75 with two degrees of freedom, p 0.2222.
-    # dapo's outcome is 0.1 above that of its first step: 0.1 is a step, half of its run.
+    # mine has 0.3, 0.4 (at 2) and 0.1 (at 1), so minus dapo it has -0.1, -0.1 and -0.5. The mean is
+    # -0.2333, the deviation 0.2309, and ± is 4.3027 x 0.1333. With t = -1.75 and two degrees of
+    # freedom, p is 0.2222. dapo's second step raises its outcome by 0.1: that is half of its run.
     assert "| mine | 2 2 1 | 0.267 | 0.133 | -0.233 ± 0.574 | 0.22 | -117 ± 287 |" in said
 
 
 def test_a_row_that_is_dapo_and_a_reward_that_falls(tmp_path, capsys):
-    """p is 1; a step that lowers the outcome is no unit."""
+    """p is 1 for dapo itself, and a step that lowers the outcome is no unit."""
     same = {key: OUTCOMES["dapo", key[1]] for key in OUTCOMES}
     main(["training", *runs_of(tmp_path, same)])
     assert "| 0.000 ± 0.000 | 1 | 0 ± 0 |" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""trl_delta.py in the real TRL 1.16: `make engines`."""
+"""Tests trl_delta.py with the real TRL 1.16: `make engines`."""
 
 import json
 import os
@@ -54,9 +54,9 @@ def test_the_weights_are_those_of_our_loop(comparison, i):
 
 @pytest.fixture
 def closed_by_signs(tmp_path):
-    """The toy's trainer with a chat template that closes turns with a special token, `=`.
+    """The toy's trainer, whose chat template closes turns with the special token `=`.
 
-    The tag <think> is special too.
+    The tag <think> is a special token, too.
     """
     lm, tokenizer = toy.base_model()
     tokenizer.add_special_tokens({"extra_special_tokens": ["=", "<think>"]})
@@ -115,13 +115,13 @@ def test_the_column_may_be_called_answer():
 
 
 def characters(completions: list[str], **_) -> list[float]:
-    """A stand-in for the reward: short responses are all wrong, and their lengths differ."""
+    """A stand-in for the reward, a response's length: short responses would all be wrong."""
     return [float(len(text)) for text in completions]
 
 
 @pytest.mark.skipif("MODEL" not in os.environ, reason="make engines MODEL=...")
 def test_the_weights_of_a_real_model_are_those_of_our_loop():
-    """Eight responses to one prompt."""
+    """The model's eight responses answer one prompt."""
     flags = "--max_completion_length 16 --per_device_train_batch_size 8 --steps_per_generation 1"
     model = os.environ["MODEL"]
     trainer = trainer_of(trl_delta.WeightedTrainer, model, Config(), flags, characters)
@@ -138,7 +138,7 @@ def test_the_weights_of_a_real_model_are_those_of_our_loop():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """run(folder of the model, *flags) -> the rewards of trl_delta.py's generation batches."""
+    """run(folder of the model, *flags) returns the rewards of trl_delta.py's generation batches."""
     monkeypatch.setattr(trl, "GRPOTrainer", GRPOTrainer)  # main replaces it
     data = tmp_path / "data"
     data.mkdir()
@@ -169,7 +169,7 @@ def test_adapters_are_trained(more, run, tmp_path):
 
 
 def test_the_methods_clip_range_is_trls(monkeypatch):
-    """The flags that reach TRL's script, where --epsilon and --epsilon_high may change them."""
+    """The flags reach TRL's script, where --epsilon and --epsilon_high may still change them."""
     reached = []
     monkeypatch.setattr(trl, "GRPOTrainer", GRPOTrainer)
     monkeypatch.setattr(grpo, "main", lambda *parts: reached.append(parts[1]))
@@ -189,12 +189,12 @@ def test_what_trl_cannot_do_is_refused(run, flags):
 
 
 def test_data_with_images_are_refused(monkeypatch):
-    """The second pass would see none, and every log p would be another one."""
+    """The second pass would get no images, so every log p would change."""
     batch = {"pixel_values": torch.zeros(1), "completion_mask": torch.ones(1, 2)}
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda *_: batch)
     trainer = object.__new__(trl_delta.WeightedTrainer)
     trainer.model = torch.nn.Linear(1, 1)
     with pytest.raises(UserError, match="has images"):
         trainer._generate_and_score_completions([{}])
-    trainer.model.eval()  # an evaluation has no weights
+    trainer.model.eval()  # an evaluation has no token weights
     assert trainer._generate_and_score_completions([{}]) is batch

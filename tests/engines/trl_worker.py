@@ -1,4 +1,4 @@
-"""TRL's trainer with our weights, compared with TRL's own and with our own loop, on any ranks.
+"""Compares TRL's trainer with our token weights with TRL's own, and with our loop, on any ranks.
 
     torchrun --nproc_per_node 2 tests/engines/trl_worker.py FILE
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # before the project's imports
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # for the project's imports below
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ WEIGHTS = [
     *({"method": name} for name in ("dapo", "forking_tokens", "grpo")),
     *({"proxy": name} for name in ("scalar", "centred", "row", "topk", "exact_gradient")),
     {"delta_variant": "random"},
-]  # --select is missing: rounding chooses among tokens that are nearly equal
+]  # without --select, where rounding would choose among tokens that are nearly equal
 TIMES = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "step_time"}
 TOY = f"""
     --reward_funcs trl_delta.right --num_generations {G} --max_completion_length 64
@@ -46,13 +46,13 @@ TOY = f"""
 TWICE = f"""
     --per_device_train_batch_size {32 // int(os.environ.get("WORLD_SIZE", 1))}
     --steps_per_generation 2 --num_iterations 2 --max_steps 4 --learning_rate 3e-3
-"""  # two updates per generation batch and two passes over it; ratios leave the clip's range
+"""  # two updates per generation batch and two passes over it, so ratios leave the clip's range
 
 
 def trainer_of(
     kind: type, model: Path | str, weights: Config | None = None, more: str = "", reward=right
 ):
-    """A trainer on the toy's problems. weights: for WeightedTrainer. more: flags of `trl grpo`."""
+    """A trainer on the toy's problems. weights: WeightedTrainer's. more: flags of `trl grpo`."""
     flags = [*(TOY + TWICE + more).split(), "--output_dir", tempfile.mkdtemp()]
     config = grpo.make_parser().parse_args_and_config(flags)[1]
     problems = toy.problems(32, k=5) + toy.problems(32, k=3)  # prompts of two lengths
@@ -68,14 +68,14 @@ def metrics(trainer) -> list[dict]:
 
 
 def compared() -> dict:
-    """Compares a range of [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
+    """Compares token weights in [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
     theirs = trainer_of(GRPOTrainer, toy.BASES["sharpen"])
     theirs.train()
     ones = trainer_of(WeightedTrainer, toy.BASES["sharpen"], Config(lam_min=1.0, lam_max=1.0))
     ones.train()
     examples = next(iter(ones.get_train_dataloader()))
     batch = GRPOTrainer._generate_and_score_completions(ones, examples)
-    batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)  # not the last token
+    batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)  # leaves out last tokens
     pairs = zip(theirs.model.parameters(), ones.model.parameters(), strict=True)
     return {
         "same_metrics": metrics(ones) == metrics(theirs),
@@ -88,7 +88,7 @@ def compared() -> dict:
 def share_unlike(trainer, batch: dict, weights: dict) -> float:
     """The share of tokens whose ρ A from the trainer and from our own loop differ, on one batch.
 
-    Rounding may swap tokens of equal priority where a method keeps only some.
+    If a method keeps only some tokens, rounding may swap tokens of equal priority.
     """
     cfg = Config(**weights, group_size=G)
     trainer.cfg, trainer.method = cfg, selected_method(cfg)
@@ -117,7 +117,7 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
 
 
 def rollouts_of(batch: dict) -> list[Response]:
-    """The responses of a batch of TRL's, without padding."""
+    """The responses in one of TRL's batches, without padding."""
     sides = []
     for side in ("prompt", "completion"):
         masks = batch[f"{side}_mask"] * (batch["tool_mask"] if side == "completion" else 1)
@@ -130,7 +130,7 @@ def rollouts_of(batch: dict) -> list[Response]:
 
 
 def on_all_ranks(mine: list) -> list:
-    """The lists of all ranks, joined in their order."""
+    """The lists of all ranks, joined in the order of the ranks."""
     shares = from_all_ranks(mine) if dist.is_initialized() else [mine]
     return [each for share in shares for each in share]
 

@@ -1,4 +1,4 @@
-"""infra/choices.py: the options of a problem, and its letter."""
+"""Tests infra/choices.py: the options of a problem, and the letter of the right one."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ def mmlu(choices, answer):
 
 @pytest.fixture
 def loaded(tmp_path):
-    """loaded(records) -> their problems."""
+    """loaded(records) returns their problems."""
 
     def of(records):
         write_lines(tmp_path / "a.jsonl", records)
@@ -71,7 +71,7 @@ NO_LIST = "its options are not a list of 2 to 10 texts"
         (record([{"key": "A"}, {"key": "B"}]), "column options, holds a dict"),
         (record(["u", "v"], "v"), "column answer, v is not a letter of its 2 options"),
         (record(["u", "v"], "AB"), "column answer, AB is not a letter"),
-        (record(["u", "v"], "1"), "column answer, 1 is not a letter"),  # an index is MMLU's alone
+        (record(["u", "v"], "1"), "column answer, 1 is not a letter"),  # only MMLU's is an index
         (mmlu(["u", "v"], 2), "column answer, 2 is not a letter"),
         (mmlu(["u", "v"], True), "column answer, holds a bool"),
     ],
@@ -115,7 +115,7 @@ WORDS = ["u", "v", "w", "x"]
 
 
 def in_columns(names, golds, words=WORDS):
-    """A record for each gold, with a word in each of these columns."""
+    """One record per gold, with a word in each of these columns."""
     return [
         {"question": f"q{i}", **dict(zip(names, words, strict=True)), "answer": gold}
         for i, gold in enumerate(golds)

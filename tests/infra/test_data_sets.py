@@ -1,4 +1,4 @@
-"""infra/data_sets.py: local files, the sets on the hub, and a hub out of reach."""
+"""Tests infra/data_sets.py: local files, the sets on the hub, and a hub out of reach."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_cells_of_a_csv_file_are_texts_and_gaps_are_empty(tmp_path):
 
 
 def test_a_parquet_file_is_read_again_though_its_time_is_the_same(tmp_path):
-    """As with cp -p, rsync -t and tar; load_dataset would return its cached records."""
+    """cp -p, rsync -t and tar keep a file's time; load_dataset would return its cached records."""
     path = tmp_path / "a.parquet"
     for answer in "23":
         pq.write_table(pa.Table.from_pylist([{"q": "1+1?", "a": answer}, {"q": "2+2?"}]), path)
@@ -86,7 +86,7 @@ def test_read_table_names_what_is_wrong_with_a_file(name, tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """hub(records) makes them every set on the hub, and returns the mock of load_dataset."""
+    """hub(records) makes them the content of every set on the hub. Returns load_dataset's mock."""
 
     def start(records):
         load = mock.Mock(return_value=Dataset.from_list(records))
@@ -148,9 +148,9 @@ def test_a_set_with_a_loading_script_is_one_line(hub):
 
 @pytest.fixture
 def no_hub(monkeypatch):
-    """The proxy refuses every connection, and nothing is waited for before another try."""
+    """A proxy refuses every connection, and retries do not wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]  # closed from here on
+        port = server.getsockname()[1]  # the port is closed after this block
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)

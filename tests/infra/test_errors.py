@@ -1,4 +1,4 @@
-"""infra/errors.py: an error that a user can act on ends the program with one line and a code."""
+"""Tests infra/errors.py: an error that users can act on ends a program with one line and a code."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ ENDINGS = [
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("error, code, said", ENDINGS)
 def test_an_error_ends_with_one_line_and_a_code(error, code, said, rank, monkeypatch, capsys):
-    """The first rank prints at once. Others wait for torchrun to stop them; of a signal, none."""
+    """The first rank prints at once. The others wait for torchrun, unless a signal ends all."""
     monkeypatch.setenv("RANK", str(rank))
     slept = []
     monkeypatch.setattr(errors.time, "sleep", slept.append)

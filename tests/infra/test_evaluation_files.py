@@ -1,4 +1,4 @@
-"""infra/evaluation_files.py: benchmarks have folders of their own."""
+"""Tests infra/evaluation_files.py: benchmarks have folders of their own."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""infra/flags.py: the flags on a command line, and their limits."""
+"""Tests infra/flags.py: the flags on a command line, and their limits."""
 
 from dataclasses import dataclass
 

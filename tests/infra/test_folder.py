@@ -1,4 +1,4 @@
-"""infra/folder.py: who owns a folder, and files that survive a kill."""
+"""Tests infra/folder.py: who owns a folder, and files that survive a kill."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def test_a_copy_of_a_model_is_the_same_and_a_trained_one_is_another(base_copy, t
     "name", ["metrics.jsonl", "config.json", "model/mine", "checkpoint-000007/mine"]
 )
 def test_a_refused_folder_stays_as_it_is(name, tmp_path, capsys):
-    """A folder with files of another program, such as a model's, gets no lock file."""
+    """A folder that holds files of another program, such as a model, gets no lock file."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("{}")

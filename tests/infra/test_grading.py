@@ -1,4 +1,4 @@
-"""grading.py: a response is graded by answer, by letter or by tests."""
+"""Tests infra/grading.py: a response is graded by answer, by letter or by tests."""
 
 import pytest
 from tables import rows
@@ -17,7 +17,7 @@ CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in ran
 
 
 def test_grades_judge_each_problem_by_its_kind():
-    """Of a truncated response only a stated answer counts."""
+    """In a truncated response only a stated answer counts."""
     program = "```\ndef add(a, b): return a + b\n```"
     letter = {"problem": "(A) 2 N\n(B) 4 N", "answer": "B", "choice": True}
     responses = ["\\boxed{1/2}", program, "\\boxed{4 N}", "\\boxed{C}"]
@@ -60,7 +60,7 @@ def test_a_set_whose_golds_are_mostly_texts_is_refused(gold):
 
 @pytest.mark.parametrize("table", ["golds", "contest", "outside"])
 def test_labelled_golds_are_no_texts(table, monkeypatch):
-    monkeypatch.setattr(grading, "earnable", bool)  # which takes time
+    monkeypatch.setattr(grading, "earnable", bool)  # the real one takes long
     assert all(is_matchable(row["gold"]) for row in rows(table))
 
 
@@ -68,7 +68,7 @@ def test_labelled_golds_are_no_texts(table, monkeypatch):
     "text, problem, stated",
     [
         ("so \\boxed{8}", {"answer": "7"}, True),
-        ("so it is 7", {"answer": "7"}, False),  # the last number of a text is no statement
+        ("so it is 7", {"answer": "7"}, False),  # a text's last number is no statement
         ("```\nf = 1\n```", {"tests": CALLS}, True),
         ("so \\boxed{8}", {"tests": CALLS}, False),
         ("The answer is (C).", {"answer": "B", "choice": True}, True),

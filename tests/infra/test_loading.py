@@ -1,4 +1,4 @@
-"""infra/loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
+"""Tests infra/loading.py: weights equal from_pretrained's bit for bit, or the model is refused."""
 
 import re
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ def partly_float16(folder):
 
 @pytest.mark.parametrize("change", [tied_under_the_other_name, with_two_end_tokens, partly_float16])
 def test_the_models_equal_from_pretrained_s_bit_for_bit(change, base_copy):
-    """Their heads compute in float32 from states of any dtype."""
+    """The models' heads compute in float32 from states of any dtype."""
     change(base_copy)
     expected = AutoModelForCausalLM.from_pretrained(base_copy, dtype=torch.float32)
     policy, _ = load_policy(base_copy, temperature=1e-4)
@@ -128,10 +128,10 @@ def test_only_a_mean_difference_within_rounding_passes_the_check():
             refuse_difference("m", "training", expected + wrong, expected, torch.float32)
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # with a tied head, and with its own
+@pytest.mark.parametrize("name", ["qwen3_5", "llava"])  # the head is tied, or separate
 @torch.no_grad()
 def test_the_recipe_puts_trained_weights_back_into_the_whole_model(name, tmp_path):
-    """docs/models.md. The language model is exported as at the end of a run."""
+    """Tests the recipe of docs/models.md. The language model is exported as a run exports it."""
     save_random_model(name, tmp_path / "whole")
     lm, _ = load_model(tmp_path / "whole")
     for parameter in lm.parameters():

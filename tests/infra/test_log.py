@@ -1,4 +1,4 @@
-"""infra/log.py and infra/progress.py: a run's output and files, for given metrics."""
+"""Tests infra/log.py and infra/progress.py: what a run prints and writes, for given metrics."""
 
 import dataclasses
 import sys
@@ -18,7 +18,7 @@ from train import Rollout
 
 
 def row(step, **changed):
-    """A step's metrics that are printed or plotted."""
+    """The metrics of a step that are printed or plotted."""
     metrics = {"step": step, "reward": 0.5, "response_length": 40.0, "entropy": 0.4}
     return metrics | {"grad_norm": 0.2, "seconds": 2.0} | changed
 
@@ -37,7 +37,7 @@ def test_a_line_is_logged_and_printed_for_each_step_and_the_gain_at_the_end(tmp_
     run = run_in(tmp_path, steps=130)
     for metrics in METRICS:
         log(run, metrics)
-        log(run_in(tmp_path, rank=1), metrics)  # silent
+        log(run_in(tmp_path, rank=1), metrics)  # only the first rank prints
     assert read_lines(tmp_path / "metrics.jsonl") == METRICS
     print_summary(run)
     first, second, third, last, *_ = capsys.readouterr().out.splitlines()

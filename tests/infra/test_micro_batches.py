@@ -1,4 +1,4 @@
-"""infra/micro_batches.py: packed tokens, little padding, each rank's mini-batches."""
+"""Tests infra/micro_batches.py: packed tokens, little padding, each rank's mini-batches."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
         plans.append(mini_batches(rollouts, OF_RESPONSE, 4, 60))
     for number, parts in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
-        rounds = zip(*(part.micro_batches for part in parts), strict=True)  # equally many
+        rounds = zip(*(part.micro_batches for part in parts), strict=True)  # all ranks have as many
         found = {True: [], False: []}
         for micros in rounds:
             (has_advantage,) = {micro.has_advantage for micro in micros}  # the same on every rank

@@ -1,4 +1,4 @@
-"""infra/model_files.py: a model's files are read, or refused in one line."""
+"""Tests infra/model_files.py: a model's files are read, or refused in one line."""
 
 import json
 from functools import partial
@@ -65,7 +65,7 @@ def test_wrong_files_are_refused_in_one_line(change, said, base_copy, capfd):
 
 
 def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
-    """Whatever stands on the standard input, as with `yes |`."""
+    """The standard input cannot allow it either, as `yes |` would."""
     monkeypatch.setattr("builtins.input", lambda question: "y")
     (base_copy / "custom.py").write_text("raise SystemExit('it ran')")
     change_config(base_copy, auto_map={"AutoConfig": "custom.Config"}, model_type="unknown")
@@ -117,7 +117,7 @@ NEVER_READ += ["checkpoint-500/model.safetensors", "metal/model.bin", "pytorch_m
 
 @pytest.fixture
 def hub(base_copy, monkeypatch):
-    """hub(files) makes base_copy a hub id that has these files; returns what is downloaded."""
+    """hub(files) makes base_copy a hub id with these files. Returns the list of downloads."""
 
     def start(files):
         taken = []

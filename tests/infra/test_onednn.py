@@ -1,4 +1,4 @@
-"""infra/onednn.py: products by oneDNN are torch's, and a model that samples is restored."""
+"""Tests infra/onednn.py: products by oneDNN are torch's, and a model that samples is restored."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def model():
-    """Two layers that are packed, and a small one."""
+    """Two layers that are packed, and one that is too small."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         layers = [torch.nn.Linear(256, 300), torch.nn.Linear(300, 256), torch.nn.Linear(256, 8)]
@@ -67,9 +67,9 @@ def results(product, x, W, b, upstream) -> list[torch.Tensor]:
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("one_number", [True, False])
 def test_values_and_gradients_are_those_of_torch(shape, biased, one_number):
-    """Rounding is compared with torch's own, against float64.
+    """The errors against float64 are compared with torch's own errors.
 
-    one_number: an expanded gradient, as that of a sum, whose strides are 0.
+    one_number: whether the gradient is expanded, with strides of 0, as the gradient of a sum is.
     """
     g = torch.Generator().manual_seed(0)
     x, W, b = (torch.randn(*size, generator=g) for size in ((*shape, 256), (300, 256), (300,)))
@@ -100,7 +100,7 @@ def test_a_model_that_is_trained_multiplies_so_if_its_layers_are_large(model, mo
 
 
 def test_a_second_derivative_is_refused_and_a_strided_bias_is_read_right():
-    """A Hessian-vector product would be wrong without a message."""
+    """Otherwise a Hessian-vector product would be wrong, without a message."""
     g = torch.Generator().manual_seed(0)
     x = torch.randn(5, 256, generator=g, requires_grad=True)
     W = torch.randn(300, 256, generator=g, requires_grad=True)

@@ -1,4 +1,4 @@
-"""infra/problems.py: records become problems, and problems become prompts."""
+"""Tests infra/problems.py: records become problems, and problems become prompts."""
 
 import json
 import math
@@ -228,7 +228,7 @@ def test_a_chat_template_that_leaves_the_problem_out_is_refused(template):
 
 
 def test_a_chat_template_knows_one_day():
-    """A run that is resumed on another day has the same prompts."""
+    """A run that is resumed on another day must have the same prompts."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = "{{ strftime_now('%d %B %Y') }} {{ strftime_now(\"%b\") }}" + CONTENTS
     _, (prompt,) = encode_prompts(CHAINS[:1], tokenizer, 200)

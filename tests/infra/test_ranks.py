@@ -1,4 +1,4 @@
-"""infra/ranks.py and everything that must not depend on the number of ranks (gloo, one machine).
+"""Tests infra/ranks.py, and that results do not depend on the number of ranks (gloo, one machine).
 
 The number of ranks changes the order of summation, and so the last digits. With the same number of
 ranks, metrics are identical to the last digit.
@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from infra import ranks
 from infra.ranks import choose_threads, computation_dtype
 
-LOW_RATE = ["--lr", "3e-6"]  # AdamW turns rounding of a gradient near 0 into a step of the rate
+LOW_RATE = ["--lr", "3e-6"]  # AdamW turns a gradient that is mere rounding into a step of size lr
 FLAGS = [*LOW_RATE, "--delta-variant", "fixed_gamma"]  # whose temperatures are in the checkpoint
 
 
@@ -35,10 +35,10 @@ def metrics(folder) -> list[dict]:
 
 
 def assert_close(rows: list[dict], expected: list[dict]) -> None:
-    """The metrics of two numbers of ranks agree within 1e-6.
+    """Assert that the metrics of two numbers of ranks agree within 1e-6.
 
-    mismatch is pure rounding error. log p has an error of 1e-6, and so have the 1 - p near 0 that
-    lambda_corr_pos and lambda_corr_neg are made of.
+    The exceptions: mismatch is pure rounding error, and lambda_corr_pos and lambda_corr_neg are
+    computed from values 1 - p near 0, which have the error of log p, 1e-6.
     """
     limits = {"mismatch": 1e-4, "lambda_corr_pos": 1e-5, "lambda_corr_neg": 1e-5}
     for row, other in zip(rows, expected, strict=True):
@@ -52,7 +52,7 @@ def assert_close(rows: list[dict], expected: list[dict]) -> None:
 def by_ranks(tmp_path_factory):
     """(folder, results) of tests/infra/worker.py, on one and on two ranks.
 
-    Six prompts in mini-batches of three and small micro-batches deliberately divide unevenly.
+    Six prompts, mini-batches of three and small micro-batches deliberately divide unevenly.
     """
     flags = [*SMALL, *LOW_RATE, "--steps", "2", "--prompts", "6", "--mini-batch", "3"]
     flags += ["--micro-batch-tokens", "150"]
@@ -65,7 +65,7 @@ def by_ranks(tmp_path_factory):
 
 
 def test_two_ranks_match_one(by_ranks):
-    """Metrics, token weights and parameters, with AdamW; samples are identical."""
+    """Metrics, token weights and parameters agree with AdamW, and samples are identical."""
     (one, alone), (two, shared) = by_ranks
     assert_close(metrics(two), metrics(one))
     assert len(alone["steps"]) == 2
@@ -118,7 +118,7 @@ def test_a_signal_saves_on_all_ranks_and_one_rank_can_continue(tmp_path, whole):
 
 
 def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, whole):
-    """The first rank checks the folder, informs the others and prints."""
+    """The first rank checks the folder, tells the others to end, and prints."""
     folder = shutil.copytree(whole, tmp_path / "copy")
     before = contents(folder)
     done = finished(torchrun(2, *training(folder, "--seed", "1")), code=1)
@@ -129,7 +129,7 @@ def test_a_refusal_ends_all_ranks_with_one_message(tmp_path, whole):
 
 
 def test_a_hybrid_trains_on_two_ranks_as_on_one(tmp_path):
-    """With a proxy that needs the head, which is sharded."""
+    """The proxy needs the LM head, which is sharded."""
     save_random_model("qwen3_5", tmp_path / "model")
     flags = ["--model", str(tmp_path / "model"), "--proxy", "topk", "--proxy-topk", "5"]
     flags += ["--max-new-tokens", "8", "--prompts", "2", "--mini-batch", "2"]

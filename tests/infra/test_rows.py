@@ -1,4 +1,4 @@
-"""infra/rows.py: parts change no result. test_ranks.py covers several ranks."""
+"""Tests infra/rows.py: partial sums change no result. test_ranks.py covers several ranks."""
 
 import pytest
 import torch

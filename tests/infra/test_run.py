@@ -1,4 +1,4 @@
-"""infra/run.py: runs that are killed or stopped, continued, refused, or exported."""
+"""Tests infra/run.py: runs that are killed or stopped, continued, refused, or exported."""
 
 import itertools
 import json
@@ -56,7 +56,7 @@ def two_steps(tmp_path_factory, tmp_path):
 
 
 def assert_same_run(a, b):
-    """Two runs wrote the same metrics, samples, models and checkpoints, and nothing else."""
+    """Assert that two runs wrote equal metrics, samples, models and checkpoints, and no more."""
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert read_lines(a / name) == read_lines(b / name)
     for name in ("model", "best"):
@@ -75,7 +75,7 @@ AT_ONCE = [SCRIPT, *SMALL, *EVALUATED, "--steps", "4", "--output-dir"]
 def train_until(words):
     """Run a script in this process, and kill it just before a chosen change to a file.
 
-    words: a pattern of the change, and the command.
+    words: a pattern for the change, then the command's words.
     """
     pattern, *command = words
 
@@ -98,12 +98,12 @@ MOMENTS = {  # in the order in which they are reached
 
 
 def test_a_run_killed_three_times_gives_the_same_files(whole, tmp_path):
-    """Each start continues what the kill before it left."""
+    """Each start continues from what the last kill left."""
     folder = tmp_path / "cut"
     for moment, pattern in MOMENTS.items():
         process = forked.Forked(train_until, [pattern, *AT_ONCE, str(folder)])
         assert process.wait() == -signal.SIGKILL, (moment, process.stderr)
-    assert not (folder / "model" / "config.json").exists()  # so that no mixture loads
+    assert not (folder / "model" / "config.json").exists()  # so that no mix of two models loads
     assert (folder / "model" / "model.safetensors").exists()
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 4, "lo')  # as if killed within a line
@@ -130,10 +130,10 @@ def run(tmp_path):
 
 
 def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
-    kept = run.folder / "checkpoint-000001"  # brought back by hand
+    kept = run.folder / "checkpoint-000001"  # as if a user had copied it back
     kept.mkdir()
     (kept / "mine").touch()
-    next_step(run)  # before, there are no moments
+    next_step(run)  # there are no moments before it
     for step in (2, 4, 6):
         run.state.step = step
         run.save()
@@ -143,7 +143,7 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
 
 
 def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
-    """Without an update there are no moments: model/ is the model it began with."""
+    """Without an update there are no moments, and model/ is the model that the run began with."""
     cfg = small_config(tmp_path, "--save-every", "1", steps=1)
     with rewarded(in_turn(itertools.repeat(1.0))):
         train.train(cfg)
@@ -152,7 +152,7 @@ def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_mode
 
 
 def test_a_finished_run_whose_checkpoints_were_deleted_is_refused(two_steps, capsys):
-    """It would begin again and replace its model."""
+    """Otherwise the run would begin again and replace its model."""
     shutil.rmtree(two_steps / "checkpoint-000002")
     before = contents(two_steps)
     said = refusal_of(two_steps, capsys, steps=1)
@@ -167,7 +167,7 @@ def refusal_of(folder, capsys, *flags, steps=6):
 
 
 def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(two_steps, whole):
-    """No file may exceed a megabyte; a checkpoint has 1.4."""
+    """No file may exceed a megabyte here, and a checkpoint has 1.4 MB."""
     before = contents(two_steps / "checkpoint-000002")
     full = forked.start(*AT_ONCE, str(two_steps), file_limit=2**20)
     forked.finished(full, code=1)
@@ -232,7 +232,7 @@ def test_another_run_is_refused(flags, steps, message, two_steps, capsys):
 
 
 def test_a_run_may_change_flags_that_are_free(two_steps, whole):
-    """And flags of other methods, so a fork that adds a method can continue earlier runs."""
+    """Flags of other methods are free, so a fork that adds a method can continue earlier runs."""
     config = json.loads((two_steps / "config.json").read_text())
     (two_steps / "config.json").write_text(json.dumps(config | {"cispo_cap": 3.0}))
     flags = (*EVALUATED, "--in-flight", "5", "--save-every", "6", "--eval-every", "6")
@@ -243,7 +243,7 @@ def test_a_run_may_change_flags_that_are_free(two_steps, whole):
 def test_a_run_is_not_continued_with_changed_problems_or_another_model(
     tmp_path, capsys, monkeypatch
 ):
-    """Their names are the same."""
+    """The changed problems and the other model have the names of the old ones."""
     problems = shutil.copy(PROBLEMS, tmp_path / "mine.jsonl")
     model = shutil.copytree(toy.BASES["sharpen"], tmp_path / "base")
     held_out = shutil.copy(HELD_OUT, tmp_path / "held_out.jsonl")

@@ -1,4 +1,4 @@
-"""infra/sampler.py: which responses are sampled together, and that equal sequences run once."""
+"""Tests infra/sampler.py: which responses are sampled together; equal sequences run only once."""
 
 from unittest import mock
 
@@ -18,7 +18,7 @@ def responses(*lengths):
     "lengths, limit, capacity, expected",
     [
         ([2, 3, 4], 2, 10**6, 2),
-        ([5, 18, 20], 9, 2 * (18 + CHUNK), 2),  # three of up to 20 columns and a chunk exceed it
+        ([5, 18, 20], 9, 2 * (18 + CHUNK), 2),  # three of 20 columns and a chunk exceed it
         ([40, 2], 9, 60, 1),  # a long one runs alone, and is not overtaken
         ([], 9, 60, 0),
     ],

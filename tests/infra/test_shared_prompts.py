@@ -1,4 +1,4 @@
-"""infra/shared_prompts.py: what runs once for a group gives the results of whole sequences.
+"""Tests infra/shared_prompts.py: what runs once for a group gives the results of whole sequences.
 
 gemma3 has sliding windows of 8 tokens, shorter than a prompt with its response.
 """
@@ -40,7 +40,7 @@ def batch() -> tuple:
 
 
 def passes(policy, parameters: dict, batch: tuple) -> tuple:
-    """(outputs of the pass at θ_old, those of an update, its gradients by name)."""
+    """(outputs of the pass at θ_old, outputs of an update's pass, gradients by name)."""
     for parameter in parameters.values():
         parameter.grad = None
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_log_p_entropy_states_and_gradients_are_those_of_whole_sequences(
     start_ranks()
     save_random_model(name, tmp_path)
     policy, _ = load_policy(tmp_path, temperature=0.7, recompute=recompute)
-    parameters = dict(policy.lm.named_parameters())  # sharded, as the optimizer's
+    parameters = dict(policy.lm.named_parameters())  # sharded, as the optimizer has them
     old, out, gradients = passes(policy, parameters, batch)
     assert torch.equal(old.logprob, out.logprob)  # r = 1 in the first update
     assert tokens_run(policy, batch) == [3 * 10, 7 * 30]
@@ -84,7 +84,7 @@ def test_log_p_entropy_states_and_gradients_are_those_of_whole_sequences(
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5, msg=each)
     largest = max(gradient.norm() for gradient in expected.values())
     for key, wanted in expected.items():
-        # A key's bias adds the same to all scores of a query: its gradient is 0, up to rounding.
+        # The bias of opt's keys adds the same to all scores of a query: its gradient is rounding.
         is_zero = key.endswith("k_proj.bias")
         assert (gradients[key] - wanted).norm() < 1e-5 * (largest if is_zero else wanted.norm()), (
             key
@@ -92,7 +92,7 @@ def test_log_p_entropy_states_and_gradients_are_those_of_whole_sequences(
 
 
 def test_a_key_s_bias_has_no_gradient_without_rotary_positions(batch, tmp_path):
-    """opt: what is left is rounding, and differs by its own size between any two batchings."""
+    """In opt, this gradient is only rounding, and differs by its own size between two batchings."""
     start_ranks()
     save_random_model("opt", tmp_path)
     policy, _ = load_policy(tmp_path)
@@ -122,7 +122,7 @@ def test_several_ranks_run_whole_sequences(base, monkeypatch):
 
 
 def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkeypatch):
-    """Toy prompts of 13 tokens run whole. AdamW turns a gradient's rounding into a small step."""
+    """SHORT decides whether 13-token prompts are shared. AdamW turns rounding into a small step."""
     found = []
     for short in (5, 32):
         monkeypatch.setattr(shared_prompts, "SHORT", short)
@@ -131,7 +131,7 @@ def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkey
     shared, whole = found
     assert shared != whole  # in the last digits
     for ours, wanted in zip(shared, whole, strict=True):
-        # mismatch is rounding alone, and the correlations are made of 1 - p near 0.
+        # mismatch is rounding alone, and the correlations are computed from 1 - p near 0.
         for name in ours.keys() - {"mismatch", "lambda_corr_pos", "lambda_corr_neg"}:
             assert ours[name] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6), name
         assert ours["mismatch"] < 1e-6
@@ -174,7 +174,7 @@ def test_whole_sequences_are_blocks_of_one():
 
 
 def test_groups_of_blocks_count_each_prompt_once():
-    """Of 52 tokens the first block has 10 + 4 x 8 and the third 10 + 2 x 9; together 20 + 6 x 9."""
+    """Block one has 10 + 4 x 8 tokens, block three 10 + 2 x 9. Together they have 20 + 6 x 9."""
     of_eights = blocks(1000)
     together = [of_eights[0], of_eights[2]]
     assert tokens_of(together) == 74

@@ -1,4 +1,4 @@
-"""infra/tokens.py: the tokens that end a response, and the text of a response."""
+"""Tests infra/tokens.py: the tokens that end a response, and the text of a response."""
 
 from types import SimpleNamespace
 

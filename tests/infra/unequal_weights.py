@@ -1,4 +1,4 @@
-"""On two ranks: a method that takes a rank's own rows for all. torchrun ... FILE FOLDER"""
+"""Trains with a method that wrongly reads only its own rank's rows: torchrun ... FILE FOLDER."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""One rank of tests/infra/test_ranks.py, which compares several ranks with one.
+"""Runs one rank of tests/infra/test_ranks.py, which compares several ranks with one.
 
     PYTHONPATH=.:tests torchrun tests/infra/worker.py FOLDER FLAGS...
 
-Trains like train.py, in FOLDER. Saves to FOLDER/results.pt the token weights of every step, and the
-refusal that each rank received.
+This trains like train.py, in FOLDER. It saves to FOLDER/results.pt the token weights of every step,
+and the refusal that each rank received.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Runs a notebook of the course in this process: its cells, and answers to its exercises.
 
 All cells share one namespace, as in a kernel. Before an exercise's cell is executed, answers are
-tried, each as a cell of its own: the stub, the folded solution, and those in answers.txt. The names
-are then restored, and so are the pieces of minimal.py and the file mine.py.
+tried, each as a cell of its own: the stub, the folded solution, and those in answers.txt. After
+each answer the names are restored, and so are the pieces of minimal.py and the file mine.py.
 """
 
 import io
@@ -30,7 +30,7 @@ SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</de
 
 FAULTY = {(2, 2)}  # exercises that begin with a wrong answer, not with an empty one
 
-# Shorter runs in tests: texts of notebooks, and their replacements.
+# Tests make the notebooks' runs shorter: text of a notebook -> its replacement.
 SHORTER = {
     "M = 128": "M = 48",
     "toy.problems(32, seed=5)": "toy.problems(16, seed=5)",
@@ -90,7 +90,7 @@ def code_cells(path: Path) -> list[Cell]:
 
 
 def pieces_before(path: Path) -> str:
-    """mine.py of a student who has solved all earlier notebooks."""
+    """The mine.py of a student who has solved all earlier notebooks."""
     helpers = import_module("helpers")  # from the notebook's folder
     parts = ['"""My loop."""']
     for earlier in sorted(path.parent.glob("*.ipynb")):
@@ -103,7 +103,7 @@ def pieces_before(path: Path) -> str:
 def run(path: Path, folder: Path, try_answers: bool = True) -> list[str]:
     """Execute a notebook in `folder` and try its exercises. Returns its problems, one line each."""
     matplotlib.use("Agg")
-    os.environ.pop("COURSE_FOLDER", None)  # a student's own pieces are elsewhere
+    os.environ.pop("COURSE_FOLDER", None)  # it may hold the pieces of the student at this machine
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     Path("mine.py").write_text(pieces_before(path))
@@ -126,7 +126,7 @@ def run(path: Path, folder: Path, try_answers: bool = True) -> list[str]:
 def computed_once():
     """Inside, minimal.sample and the pieces that answers are compared with compute a result once.
 
-    The answers to an exercise repeat both. All that a result depends on is in its key.
+    The answers to an exercise repeat these calls. A result's key has all that it depends on.
     """
     helpers, minimal = import_module("helpers"), import_module("minimal")
     check, sample, results = helpers.check, minimal.sample, {}
@@ -158,13 +158,13 @@ def computed_once():
 
 def execute(name: str, source: str, namespace: dict) -> None:
     """Execute one cell, then close its figures, as a kernel does."""
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # for `build`
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)  # `build` reads it
     exec(compile(source, name, "exec"), namespace)
     plt.close("all")
 
 
 def answers(number: int, exercise: int) -> list[tuple[str, bool]]:
-    """(answer, whether it is right) of an exercise, from answers.txt."""
+    """The (answer, whether it is right) pairs of an exercise, from answers.txt."""
     _, *parts = ANSWER.split(Path(__file__).with_name("answers.txt").read_text())
     found = []
     for notebook, place, kind, text in zip(*[iter(parts)] * 4, strict=True):
@@ -192,7 +192,7 @@ def tried(number: int, cell: Cell, namespace: dict) -> list[str]:
 
 
 def edited(solution: str, answer: str) -> str:
-    """The answer; or the solution with the edits that its lines `~ old => new` ask for."""
+    """The answer. If it has lines `~ old => new`, the solution with these edits instead."""
     edits = [line[2:] for line in answer.splitlines() if line.startswith("~ ")]
     for edit in edits:
         old, _, new = edit.replace("\\n", "\n").partition(" =>")

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, in a copy, and are committed in the required form."""
+"""Tests that the notebooks run from top to bottom, in a copy, and have the required form."""
 
 import io
 import os
@@ -22,7 +22,7 @@ for_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in
 
 @for_each
 def test_lesson_runs_with_the_pieces_of_earlier_ones_and_grades_answers_correctly(path, tmp_path):
-    """Runs in a separate process, because the cells set the state of matplotlib and torch."""
+    """It runs in a separate process, because the cells set the state of matplotlib and torch."""
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     assert forked.call(course.run, path, tmp_path / "notebooks") == []
 
@@ -39,7 +39,7 @@ def test_check_has_no_name_that_could_replace_a_students_helper(path):
         assert "global " not in cell.source
 
 
-# ---- what a refused answer hears -----------------------------------------------------------------
+# ---- what is printed about a refused answer ------------------------------------------------------
 
 
 def double(x):
@@ -119,7 +119,7 @@ REFUSALS = [  # answer, cases, arguments of `check`, what is printed
 
 
 def refusals(folder):
-    """What `check` prints on each answer of REFUSALS, and on two wrong ones that are numbers."""
+    """What `check` prints for each answer of REFUSALS, and for two wrong ones that are numbers."""
     sys.path.insert(0, str(folder))
     check, said = import_module("helpers").check, []
     inputs = {"plain": torch.tensor([3.0, -2.0, 1.0]), "small": torch.tensor([0.5, 4.0])}
@@ -152,7 +152,7 @@ def test_refused_answer_hears_which_case_failed_and_how():
         assert expected in printed, answer.__name__
         first = f"not right, {names[0]}: " in printed and ": it " not in printed
         assert ("HINT" in printed) == first
-    assert of_one == "not right: 1 of 3 differ. HINT\n"  # not which
+    assert of_one == "not right: 1 of 3 differ. HINT\n"  # it does not say which
     assert of_all == "not right: yours is 2 times what is expected. HINT\n"
 
 
@@ -160,12 +160,12 @@ def test_refused_answer_hears_which_case_failed_and_how():
 
 
 def all_pieces(folder):
-    """mine.py of a student who has solved everything."""
+    """The mine.py of a student who has solved everything."""
     sys.path.insert(0, str(folder))
     return course.pieces_before(folder / "9.ipynb")
 
 
-WRONG = {  # piece -> an edit of its solution, and what it hears
+WRONG = {  # piece -> an edit of its solution, and what is printed about it
     "group_advantages": ("(group_size - 1)", "group_size", "with the biased variance"),
     "inverse_cdf": ("u[:, None] * F[:, -1:]", "u[:, None]", "without care for a u above"),
     "clipped_surrogate": ("torch.min(r", "torch.max(r", "with the maximum"),
@@ -209,7 +209,7 @@ def weigh(tokens):
 
 
 def trainings(folder):
-    """How many runs are trained with a constant of the rule, again, and with another constant."""
+    """The number of runs trained with a constant of the rule, again with it, and with another."""
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     namespace, found, trained = {"__name__": "__main__"}, [], []
@@ -257,7 +257,7 @@ def test_host_cell_finds_the_notebooks_again_or_names_what_to_replace(tmp_path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match="COPY above"):
         exec(cell, {})
-    for begin in (".", ".", "delta", "delta/notebooks"):  # where a kernel may start again
+    for begin in (".", ".", "delta", "delta/notebooks"):  # folders where a kernel may start again
         monkeypatch.chdir(tmp_path / begin)
         exec(cell.replace("OWNER/NAME", "you/your-copy"), {})
         assert (tmp_path / "delta" / "notebooks").samefile(".")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def listed(name: str) -> dict[str, tuple[str, ...]]:
-    """{name: (other words of the heading, the program)}; words stand between four signs =."""
+    """{name: (other words of the heading, the program)}. A heading stands between signs ====."""
     text = (Path(__file__).parent / name).read_text()
     found = {}
     for heading, program in re.findall(r"^==== (.*)\n((?s:.*?))(?=^====|\Z)", text, re.MULTILINE):

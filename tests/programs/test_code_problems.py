@@ -1,4 +1,4 @@
-"""problems.py: rows of known data sets, and the user's tests."""
+"""Tests programs/problems.py: rows of known data sets, and the user's tests."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The sandbox under attack: the programs of hostile.txt earn nothing and leave nothing behind."""
+"""Attacks the sandbox: the programs of hostile.txt earn nothing and leave nothing behind."""
 
 import csv
 import os
@@ -49,7 +49,7 @@ def children(number: int) -> list[int]:
 
 
 def asked(kind: str, gold: str) -> list[dict]:
-    """Tests of a kind that no hostile program can pass without the gold."""
+    """Tests of this kind that no hostile program can pass unless it gets the expected value."""
     if kind == "run":
         return [{"input": "3 4\n", "output": gold}]
     if kind == "calls":
@@ -85,7 +85,7 @@ def test_a_hostile_program_earns_nothing_and_leaves_nothing(name, sandbox, tmp_p
     reason = result.stopped.removeprefix("test 1 of 1: ")
     assert result.passed == 0 and re.search(pattern, reason), result.stopped
     assert result.stopped.isprintable()
-    busy = 12 * limits.cpu_seconds  # program and judge, and time for a busy machine
+    busy = 12 * limits.cpu_seconds  # for the program, for its judge, and for a busy machine
     assert seconds < limits.wall_seconds + limits.load * busy + TROUBLE
 
     after = file.stat()
@@ -96,9 +96,9 @@ def test_a_hostile_program_earns_nothing_and_leaves_nothing(name, sandbox, tmp_p
 
 
 def test_every_call_that_is_not_listed_is_refused(sandbox):
-    """Each number that is not in allowed.csv, with zeros as arguments.
+    """Makes each call whose number is not in allowed.csv, with zeros as arguments.
 
-    No filter sees 335 and 336 on x86-64: they serve debuggers, and end a program without one.
+    No filter sees 335 and 336 on x86-64: they serve debuggers, and end a program that has none.
     """
     with open(seccomp.ALLOWED, newline="") as file:
         allowed = {int(row[os.uname().machine] or -1) for row in csv.DictReader(file)}
@@ -128,7 +128,7 @@ def sandbox_after(tmp_path, monkeypatch):
         monkeypatch.setattr(client, "SERVER", script)
         return Sandbox()
 
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "99")  # one worker, with fewer cores than ranks too
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "99")  # more ranks than cores leave one worker
     return started
 
 

@@ -1,4 +1,4 @@
-"""verify_code.py: right programs pass, wrong ones fail with a reason, and faulty tests warn."""
+"""Tests verify_code.py: right programs pass, wrong ones fail with a reason, faulty tests warn."""
 
 import json
 import re
@@ -41,7 +41,7 @@ RESULTS = listed("results.txt")
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_run_tests_stops_at_the_first_failure(name):
-    """A warning names a script that no program could pass, or every program would."""
+    """A warning names a script that no program could pass, or that every program would pass."""
     passed, *reason, text = RESULTS[name]
     lines = text.split("\n")
     tests = [json.loads(line) for line in lines if line.startswith("{")]
@@ -56,7 +56,7 @@ def test_run_tests_refuses_unusable_tests():
     with pytest.raises(ValueError, match="without tests"):
         run_tests(ADD, [])
     for test in ({"question": "?"}, {"input": "", "output": "", "rules": "x"}):
-        with pytest.raises(ValueError, match="none of the keys output, function, script, or rules"):
+        with pytest.raises(ValueError, match="keys output, function, script, or its rules are not"):
             run_tests(ADD, [test])
 
 
@@ -110,7 +110,7 @@ def test_rewards_are_1_only_for_all_tests_and_run_identical_programs_once():
 
 
 def test_results_do_not_depend_on_the_worker():
-    """This includes `random` and the order of string sets: both are identical in all servers."""
+    """`random` and the order of a set of strings, too, are identical in all servers."""
     program = "import random\nprint({'a', 'b', 'c', 'd', 'e'}, random.random())"
     test = [{"input": "", "output": "x"}]
     sandbox = Sandbox(2)
@@ -170,7 +170,7 @@ def test_same_value_agrees_with_json():
 
 
 def test_a_copy_under_another_name_runs_its_readme_example(tmp_path):
-    """Beside answers/thoughts.py."""
+    """The copy stands beside answers/thoughts.py, which it needs."""
     shutil.copytree(ROOT / "programs", tmp_path / "judge")
     (tmp_path / "answers").mkdir()
     shutil.copy(ROOT / "answers" / "thoughts.py", tmp_path / "answers")

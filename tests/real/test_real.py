@@ -1,7 +1,7 @@
-"""The promises of train.py and evaluate.py on a real model: `make real MODEL=... DATA=...`.
+"""Tests the promises of train.py and evaluate.py on a real model: `make real MODEL=... DATA=...`.
 
-MODEL: a folder or a hub id. DATA: a file of problems or a hub id; COLUMN: its column of problems.
-A step has 2 short problems x 2 responses of at most 16 tokens. Their rewards are a stand-in
+MODEL is a folder or a hub id, DATA a file of problems or a hub id, and COLUMN DATA's column of
+problems. A step has 2 short problems x 2 responses of at most 16 tokens. The rewards are stand-ins
 (hashed_rewards.py), and the runs use no chat template. Prompts are long enough that responses share
 them (infra/shared_prompts.py). Everything is computed in float32.
 """
@@ -35,8 +35,8 @@ from rollout import Response
 from train import Rollout, pass_at_theta_old
 
 MODEL = os.environ["MODEL"]
-BOUND = 1e-4  # nats, on rounding in the log p of a token
-LIMIT = 1800  # seconds for a run
+BOUND = 1e-4  # nats; the most that rounding may change a token's log p
+LIMIT = 1800  # seconds that a run may take
 PROMPT = (
     "Read the problem twice, think about it step by step without writing anything down, and then "
 )
@@ -93,7 +93,7 @@ def plain_logprob(lm, responses: list[Response]) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def step(data, tmp_path_factory) -> dict:
-    """What `one_step` saves. Its process has ended, and its memory is free."""
+    """What `one_step` has saved. The process of `one_step` has ended, so its memory is free."""
     folder = tmp_path_factory.mktemp("runs") / "one"
     call(one_step, flags(data, folder, steps=1))
     return torch.load(folder / "step.pt", weights_only=False)
@@ -105,7 +105,7 @@ def one_step(words: list[str]) -> None:
     text = " ".join(problem["problem"] for problem in run.problems)
     long = run.tokenizer(LONG * text).input_ids[:LONG]
     prompts = [run.prompts[0], long, run.prompts[1][:9]]
-    # Two chunks; one response waits.
+    # Sampling takes two chunks, and responses wait for their turn.
     with patch.object(sampler, "CHUNK", 8), run.policy.unsharded() as lm:
         responses = sampled(
             lm, run.tokenizer, prompts, [0, 1, 2], 2, seed=1, max_new_tokens=16, in_flight=2
@@ -115,7 +115,7 @@ def one_step(words: list[str]) -> None:
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
-    run.log(metrics)  # a run of two ranks is compared with it
+    run.log(metrics)  # test_two_ranks_match_one reads them
     export(run.folder / "model", run.policy, run.tokenizer, run.cfg)
     found = {
         "responses": responses,
@@ -132,7 +132,7 @@ def one_step(words: list[str]) -> None:
 
 
 def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
-    """Two responses to each of a long prompt, which they share, and of two shorter ones."""
+    """The responses are two to a long prompt, which they share, and two to each shorter prompt."""
     expected = plain_logprob(plain_model(), step["responses"])
     drawn = torch.cat(
         [torch.from_numpy(response.sampler_logprob) for response in step["responses"]]
@@ -142,7 +142,7 @@ def test_log_p_of_policy_and_sampler_is_that_of_a_plain_forward_pass(step):
 
 
 def assert_same_update(theirs, ours) -> None:
-    """That two models, trained from MODEL, differ by less than 1 % of what the training changed."""
+    """Two models, trained from MODEL, differ by less than 1 % of what the training changed."""
     triples = list(zip(*(lm.parameters() for lm in (theirs, ours, plain_model())), strict=True))
     apart = sum((a - b).square().sum() for a, b, _ in triples)
     moved = sum((a - before).square().sum() for a, _, before in triples)
@@ -150,7 +150,7 @@ def assert_same_update(theirs, ours) -> None:
 
 
 def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
-    """The page's record of the same responses."""
+    """minimal.py's record of these rollouts."""
     ids, is_token = [], []
     for prompt, tokens in ((x.response.prompt, x.response.tokens) for x in rollouts):
         ids.append(torch.tensor([*prompt, *tokens.tolist()]))
@@ -161,7 +161,7 @@ def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
 
 
 def test_a_step_is_minimals(step):
-    """Advantages, token weights, loss, gradient norm, and what AdamW makes of two updates."""
+    """Advantages, token weights, loss, gradient norm and two updates are minimal.py's."""
     lm, cfg = plain_model(), step["cfg"]
     optimizer = torch.optim.AdamW(lm.parameters(), cfg.lr, weight_decay=cfg.weight_decay)
     page = minimal.Settings(prompts=2, group_size=2, mini_batch=1)
@@ -182,15 +182,16 @@ def samples_of(folder: Path) -> list[list[str]]:
 
 
 def first_difference(ours: list[str], theirs: list[str]) -> int:
-    """The first token that differs. One response may not be the other's beginning."""
+    """The index of the first token that differs. Raises StopIteration if one is a prefix."""
     return next(t for t, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y)
 
 
 @torch.no_grad()
 def distance_of_draw(lm, response: Response, t: int, draws) -> float:
-    """How far the draw of a response's token t lies from an end of its interval of F.
+    """How far the draw of a response's token t lies from the ends of the token's interval of F.
 
-    By a plain pass. The other steps of F are so many that one is always near.
+    F is the cumulative distribution, by a plain pass. Other tokens' ends do not count, because F
+    has so many steps that one is always near.
     """
     logits = response_logits(lm, response.prompt, response.tokens[: t + 1])[-1]
     cdf = logits.double().softmax(-1).cumsum(-1)
@@ -200,11 +201,11 @@ def distance_of_draw(lm, response: Response, t: int, draws) -> float:
 
 
 def test_two_ranks_match_one(step, data, tmp_path):
-    """In one step: Adam turns the rounding of a tiny gradient into a sign, which may change a token
-    that is sampled in the next one.
+    """Only one step is compared: Adam turns the rounding of a tiny gradient into a full step, which
+    may change a token in the next step.
 
-    A token may also differ in the first step if its draw lies within rounding of a step of F, since
-    each of two ranks has other rows and threads: then another seed is compared.
+    A token may also differ in the first step if its draw lies within rounding of a step of F,
+    because two ranks divide rows and threads differently. Then another seed is compared.
     """
     one, two = step["model"].parent, tmp_path / "two"
     finished(torchrun(2, SCRIPT, *flags(data, two, steps=1)), seconds=LIMIT)
@@ -216,13 +217,13 @@ def test_two_ranks_match_one(step, data, tmp_path):
         finished(start(*words), seconds=LIMIT)
         finished(torchrun(2, *words, "--output-dir", str(two)), seconds=LIMIT)
         assert samples_of(one) == samples_of(two)
-    # After the last run, which is forked: torch must not have threads before.
+    # This comes after the last run, which is forked: torch must not have started threads before.
     lm, problems = plain_model(), [x["problem"] for x in read_lines(data / "train.jsonl")]
     for i, t in other.items():
         response = step["rollouts"][i]
         key = (0, 1, problems.index(response.problem["problem"]), i % 2)
         draws = np.random.default_rng(key)
-        assert distance_of_draw(lm, response.response, t, draws) < 1e-4  # F errs with all log p
+        assert distance_of_draw(lm, response.response, t, draws) < 1e-4  # F sums all p's errors
     del lm
     (expected,), (row,) = (read_lines(folder / "metrics.jsonl") for folder in (one, two))
     timeless = {name: expected[name] for name in row if not name.startswith("seconds")}

@@ -1,4 +1,4 @@
-"""toy/: the task, its tokenizer, the decisive tokens, and the base models."""
+"""Tests toy/: the task, its tokenizer, the decisive tokens, and the base models."""
 
 import re
 
@@ -22,12 +22,12 @@ def test_problems_are_the_same_on_every_machine():
     assert second == {"problem": "3+3+3*1*7-6=?", "answer": "7"}
 
 
-DECISIVE = [  # problem, response, its decisive tokens
+DECISIVE = [  # (problem, response, the response's decisive tokens)
     # Every result of a right response.
     ("7*6+1=?", "7*6=2\n2+1=3\nanswer \\boxed{3}<eos>", [(4, "2"), (10, "3")]),
     # The first result is wrong, but `*0` undoes the error; then 0+9 is wrong.
     ("7+6*0+9=?", "7+6=4\n4*0=0\n0+9=8\nanswer \\boxed{8}<eos>", [(16, "8")]),
-    # Cut off before this error: no earlier error matters.
+    # The same response, cut off before it errs again: no earlier error matters.
     ("7+6*0+9=?", "7+6=4\n4*0=0\n0+", []),
     # The product is wrong, and no later step undoes the error.
     ("7+6*0+9=?", "7+6=4\n4*0=3\n3+9=2\nanswer \\boxed{2}<eos>", [(10, "3")]),

@@ -1,4 +1,4 @@
-"""toy/code_task.py: functions, their words and their tests."""
+"""Tests toy/code_task.py: functions, their words and their tests."""
 
 import numpy as np
 from toy_runs import read_lines
