@@ -71,6 +71,8 @@ def gain(args) -> None:
     if not folders or folders[0] == "--picture":
         lines = pd.read_csv("results/gain.csv")
         policies = dict(list(lines.groupby("policy", sort=False)))
+        if len(folders) == 1:
+            raise UserError("--picture needs a file: --picture results/gain.png")
         if folders:
             draw(policies, Path(folders[1]))
             return

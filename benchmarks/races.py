@@ -5,7 +5,7 @@
 
 The second command first runs the races that the CSV lacks, one after the other, and appends a line
 for each. It runs all rows of one seed before the next seed, because only complete seeds are
-compared. A row is a method at a learning rate. Protocol and results: docs/results/training.md.
+compared. A row is a method at a learning rate. Protocol and results: docs/results/races.md.
 
 Shapes: n response tokens of a micro-batch, m of them in a block, V vocabulary size.
 """
@@ -59,14 +59,14 @@ def races(args) -> None:
     """Run the races that args.flags name, if any, and print the table."""
     parser = ArgumentParser("python -m benchmarks races")
     parser.add_argument("--model", default="")
-    parser.add_argument("--seeds", default="201-217", help="the first and the last")
+    parser.add_argument("--seeds", default="201-217", help="one, or the first and the last")
     args = parser.parse_args(args.flags)
     lines = pd.read_csv(FILE)
     if args.model:
         finished = set(zip(lines["row"], lines["seed"], strict=True))
-        first, last = map(int, args.seeds.split("-"))
+        first, _, last = args.seeds.partition("-")
         rows = ROWS | (ON_A_GPU if torch.cuda.is_available() else {})
-        for seed in range(first, last + 1):
+        for seed in range(int(first), int(last or first) + 1):
             for row, flags in rows.items():
                 if (row, seed) not in finished:
                     line = pd.DataFrame([race(args.model, row, flags, seed)])

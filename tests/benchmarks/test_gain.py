@@ -164,3 +164,6 @@ def test_the_repository_s_results_are_printed_and_drawn(tmp_path, monkeypatch, c
     assert said.count("dapo's own gain is not above 0") == 1  # GSM8K
     main(["gain", "--picture", str(tmp_path / "gain.png")])
     assert (tmp_path / "gain.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit, match="2"):
+        main(["gain", "--picture"])
+    assert "--picture needs a file" in capsys.readouterr().err
