@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from forked import ROOT
@@ -16,7 +17,7 @@ import torch
 import trl
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import GenerationConfig
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOTrainer
 from trl.scripts import grpo
 from trl_worker import TOY, WEIGHTS, compared, share_unlike, trainer_of
@@ -52,26 +53,62 @@ def test_the_weights_are_those_of_our_loop(comparison, i):
     assert comparison["unlike"][i] < 0.01
 
 
-@pytest.fixture
-def closed_by_signs(tmp_path):
-    """The toy's trainer, whose chat template closes turns with the special token `=`.
+def save_closed_by_signs(lm, folder) -> None:
+    """Save lm with the toy's tokenizer. The chat template closes turns with the special token `=`.
 
     The tag <think> is a special token, too.
     """
-    lm, tokenizer = toy.base_model()
+    _, tokenizer = toy.base_model()
     tokenizer.add_special_tokens({"extra_special_tokens": ["=", "<think>"]})
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}={% endfor %}"
     for part in (lm, tokenizer):
-        part.save_pretrained(tmp_path / "signs")
+        part.save_pretrained(folder)
+
+
+@pytest.fixture
+def closed_by_signs(tmp_path):
+    """The toy's trainer, with this chat template."""
+    save_closed_by_signs(toy.base_model()[0], tmp_path / "signs")
     return trainer_of(WeightedTrainer, tmp_path / "signs", Config())
 
 
-def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_signs):
-    examples = next(iter(closed_by_signs.get_train_dataloader()))
-    batch = closed_by_signs._generate_and_score_completions(examples)
+def one_batch(trainer) -> dict:
+    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+
+
+def assert_signs_end(batch: dict) -> None:
+    """Some completions end with `=`, and none goes on after it."""
     is_end = batch["completion_ids"] == toy.TOKEN_ID["="]  # [B, T]
     before_last = batch["completion_mask"][:, 1:].bool() & is_end[:, :-1]
     assert is_end.any() and not before_last.any()
+
+
+def test_the_turn_end_of_the_chat_template_ends_a_completion(closed_by_signs):
+    assert_signs_end(one_batch(closed_by_signs))
+
+
+def test_vllm_samples_from_the_trainers_model_and_ends_there_too(tmp_path, monkeypatch):
+    """vLLM in the trainer's process, before any update.
+
+    On a CPU, vLLM needs heads of 32 numbers. It cannot take new weights after it repacked them.
+    """
+    vllm = pytest.importorskip("vllm")
+    from trl.generation import vllm_generation
+
+    quick = {"enforce_eager": True, "dtype": "float32", "kv_cache_memory_bytes": 2**28}
+    monkeypatch.setattr(vllm_generation, "LLM", partial(vllm.LLM, **quick))
+    monkeypatch.setattr(vllm_generation.VLLMGeneration, "sync_weights", lambda self: None)
+    config = toy.base_model()[0].config.to_dict() | {"head_dim": 32}
+    save_closed_by_signs(Qwen3ForCausalLM(Qwen3Config(**config)), tmp_path / "wide")
+    flags = "--use_vllm true --vllm_max_model_length 128"
+    trainer = trainer_of(WeightedTrainer, tmp_path / "wide", Config(proxy="scalar"), flags)
+    trainer.model.train()
+    batch = one_batch(trainer)
+    mask = batch["completion_mask"].bool()
+    assert batch["advantages"].shape == mask.shape
+    apart = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+    assert apart[mask].abs().mean() < 1e-6
+    assert_signs_end(batch)
 
 
 def test_the_saved_model_ends_there_too(closed_by_signs, tmp_path):
