@@ -20,6 +20,7 @@ from infra.errors import UserError
 from infra.flags import Parser, flag, of_other_methods, spelled
 from infra.log import tracker_of
 from infra.ranks import DTYPES
+from infra.tokens import stop_texts
 from methods import DAPO_CLIP, Method
 from toy.by_name import SETS
 from toy.presets import TOYS
@@ -145,6 +146,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
     check_flags(cfg, given)
+    stop_texts(cfg.stop)  # raises
     if cfg.track:
         tracker_of(cfg.track)  # raises
     if cfg.prompts % cfg.mini_batch:

@@ -47,7 +47,7 @@ from infra.problems import (
 )
 from infra.ranks import DTYPES, on_first_rank
 from infra.significance import mann_whitney, paired_bootstrap
-from infra.tokens import end_tokens
+from infra.tokens import end_tokens, stop_texts
 from rollout import rollout
 
 PAPER_BENCHMARKS = "aime24,aime25,aime26,hmmt25_feb,hmmt25_nov,hmmt26_feb,brumo25"  # Table 1
@@ -315,6 +315,7 @@ def parse_config(argv: list[str]) -> Settings:
         cfg.samples = 1  # all would be the same
     if (model / PROMPT).exists():
         ask_as_trained(cfg, given, files.read_json(model / PROMPT))
+    stop_texts(cfg.stop)  # raises
     return cfg
 
 

@@ -42,10 +42,16 @@ def turn_end(tokenizer) -> int | None:
 
 
 def stop_texts(flag: str) -> tuple[str, ...]:
-    r"""The texts of --stop: one, or a JSON list. A typed `\n` is a line break."""
-    if flag.startswith("["):
-        return tuple(json.loads(flag))
-    return (flag.replace("\\n", "\n"),) if flag else ()
+    r"""The texts of --stop: one, or a JSON list. A typed `\n` is a line break. Raises UserError."""
+    if not flag.startswith("["):
+        return (flag.replace("\\n", "\n"),) if flag else ()
+    try:
+        texts = json.loads(flag)
+    except json.JSONDecodeError:
+        texts = []
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise UserError(f"--stop {flag} is not a JSON list of texts, such as [\"[/INST]\", \"Q:\"]")
+    return tuple(texts)
 
 
 def stop_finder(tokenizer, stop: tuple[str, ...]) -> Callable[[torch.Tensor, torch.Tensor], int]:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from models import byte_tokenizer, random_lm
-from toy_runs import read_lines, train_small
+from toy_runs import read_lines, refusal, train_small
 
+import evaluate
 import toy
+import train
 from infra import sampler
 from infra.sampler import Running
 from infra.tokens import stop_finder, stop_texts, text_decoder
@@ -26,6 +28,13 @@ from rollout import Response, Sampling, rollout, sample
 )
 def test_stop_is_a_text_or_a_list(flag, texts):
     assert stop_texts(flag) == texts
+
+
+@pytest.mark.parametrize("flag", ["[/INST]", '["Q:"', '["Q:", ""]', "[7]", "[]"])
+@pytest.mark.parametrize("program", [train, evaluate])
+def test_what_begins_like_a_list_must_be_one(flag, program, capsys):
+    said = refusal(program.main, ["--model", "toy", "--stop", flag], capsys)
+    assert f"--stop {flag} is not a JSON list of texts, such as" in said
 
 
 def test_a_stop_text_ends_where_its_last_token_does():
