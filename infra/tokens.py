@@ -50,7 +50,7 @@ def stop_texts(flag: str) -> tuple[str, ...]:
     except json.JSONDecodeError:
         texts = []
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise UserError(f"--stop {flag} is not a JSON list of texts, such as [\"[/INST]\", \"Q:\"]")
+        raise UserError(f'--stop {flag} is not a JSON list of texts, such as ["[/INST]", "Q:"]')
     return tuple(texts)
 
 

@@ -213,7 +213,7 @@ def test_the_example_with_sharded_rows_runs():
 
 
 def changed_train(*diffs: str) -> SimpleNamespace:
-    """The names in train.py after these changes. The lines that stay or leave must be there once."""
+    """The names in train.py after these changes. The lines that stay or go must be there once."""
     source = (ROOT / "train.py").read_text()
     for diff in diffs:
         old = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line[0] in " -")
