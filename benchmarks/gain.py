@@ -28,6 +28,10 @@ from types import SimpleNamespace
 import pandas as pd
 import torch
 
+import ablations
+import delta
+import extensions
+import methods
 from benchmarks import estimators
 from benchmarks.gain_rows import BY_SIDE, FIRST, flags_of_rows, lines_of_batch
 from benchmarks.gain_tables import draw, print_tables
@@ -36,7 +40,15 @@ from config import parse_config
 from grpo import group_advantages
 from infra.errors import UserError
 from infra.flags import Parser, flag
-from infra.folder import UNFINISHED, claim, identity_of, write_json, write_text, writing
+from infra.folder import (
+    UNFINISHED,
+    claim,
+    hash_of,
+    identity_of,
+    write_json,
+    write_text,
+    writing,
+)
 from infra.loading import load_model
 from infra.micro_batches import MicroBatch
 from infra.problems import encode_prompts, load_sets, prompt_flags
@@ -50,6 +62,7 @@ RESULT = "gain.csv"
 FILES = (RESULT, "sampled-*", "direction-*", "measured-*")
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 OF_A_BATCH += ("reward", "stop")
+CODE = [Path(x.__file__) for x in (delta, methods, ablations, extensions)]  # of the weightings
 
 BLOCKS = 16  # blocks of batches, for the jackknife
 COORDINATES = 2**20
@@ -137,6 +150,7 @@ class Study:
 
         flags = {name: getattr(cfg, name) for name in OF_A_BATCH} | vars(self.size)
         flags["rows"] = list(self.rows)
+        flags["code of the methods"] = hash_of([path.read_text() for path in CODE])
         seen = {"problems": problems, "prompts": prompts}
         identity = identity_of("gain", flags, Path(lm.name_or_path), **seen)
         claim(self.folder, identity, FILES)

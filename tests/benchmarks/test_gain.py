@@ -104,7 +104,9 @@ def test_a_killed_measurement_goes_on(command, tmp_path, monkeypatch, capsys):
     assert command() == whole
 
 
-def test_a_result_belongs_to_its_flags_and_is_printed_again(command, tmp_path, capsys):
+def test_a_result_belongs_to_its_flags_and_code_and_is_printed_again(
+    command, tmp_path, monkeypatch, capsys
+):
     written = command()
     shown = capsys.readouterr().out
     words = [*FLAGS.split(), "--output-dir", tmp_path / "policy"]
@@ -113,6 +115,9 @@ def test_a_result_belongs_to_its_flags_and_is_printed_again(command, tmp_path, c
     assert (tmp_path / "policy" / gain.RESULT).read_text() == written
     main(["gain", str(tmp_path / "policy")])
     assert capsys.readouterr().out == shown
+    (tmp_path / "edited.py").write_text("# an edited method")
+    monkeypatch.setattr(gain, "CODE", [tmp_path / "edited.py"])
+    assert "code of the methods" in refusal(main, words, capsys)
 
     run = tmp_path / "run"  # of train.py
     run.mkdir()
