@@ -104,6 +104,8 @@ class Judge(Evaluator):
     def same(self, p: tuple, g: tuple) -> bool:
         self.pay(5)
         p, g = self.plain(p), self.plain(g)
+        if p[0] == "list" and not any(map(is_equation, p[1:])) and values_by_name(g):
+            return self.same_in_order(p[1:], [member[3] for member in g[1:]])  # 2, 3 for x=2, y=3
         p, g = coordinates(p, g), coordinates(g, p)
         p, g = unit_or_names(p, g), unit_or_names(g, p)
         kinds = {p[0], g[0]}
@@ -290,12 +292,18 @@ def is_region(p: tuple) -> bool:
 
 def coordinates(p: tuple, other: tuple) -> tuple:
     """The list y=2, x=3 as (3,2) if `other` is a tuple, or as 3, 2 if it is a list of values."""
-    if p[0] != "list" or other[0] not in ("()", "list") or any(map(is_equation, other[1:])):
+    if other[0] not in ("()", "list") or any(map(is_equation, other[1:])):
         return p
+    named = values_by_name(p)
+    return (other[0], *(named[name] for name in sorted(named))) if named else p
+
+
+def values_by_name(p: tuple) -> dict[str, tuple]:
+    """{"x": 2, "y": 3} for the list x=2, y=3; empty unless each member names one letter's value."""
+    if p[0] != "list":
+        return {}
     named = {m[1][1]: m[3] for m in p[1:] if is_equation(m) and len(m) == 4 and m[1][0] == "name"}
-    if len(named) < max(2, len(p) - 1) or any(len(name) > 1 for name in named):
-        return p
-    return (other[0], *(named[name] for name in sorted(named)))
+    return named if len(named) == len(p) - 1 and all(len(name) == 1 for name in named) else {}
 
 
 def unit_or_names(p: tuple, other: tuple) -> tuple:

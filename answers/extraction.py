@@ -34,6 +34,9 @@ LABEL = re.compile(
     r"|[*\s]*(?!(?i:step|total|final|.{0,20}answer)\b)\w[\w ]{0,20}:)[\s*$]*$"
 )
 
+# A name before a box: "x = □".
+NAME = re.compile(r"(?<![\\\w])([a-zA-Z](?:_\{?\w\}?)?)\s?=[\s$]*$")
+
 TAGGED = re.compile(r"<answer>([^<>]{1,400})</answer>")
 
 
@@ -80,9 +83,12 @@ def boxes(response: str) -> list[tuple[int, int, str]] | None:
 
 
 def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str:
-    """The content of the last box, and of boxes before it that only joiners separate from it."""
+    """The content of the last box, and of boxes before it that only joiners separate from it.
+
+    "x = □, y = □" keeps its names.
+    """
     start, _, content = found[-1]
-    contents = [content]
+    contents, joined = [content], found[-1:]
     for box in reversed(found[:-1]):
         gap = response[box[1] : start]
         if LABEL.search(response[max(0, box[0] - MAX_GAP) : box[0]]):
@@ -90,6 +96,10 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str:
         if len(gap) > MAX_GAP or not JOINERS.fullmatch(gap):
             break
         start = box[0]
+        joined = [box, *joined]
         if box[2] and box[2] not in contents:
             contents.insert(0, box[2])
+    names = [NAME.search(response[max(0, box[0] - MAX_GAP) : box[0]]) for box in joined]
+    if len(joined) > 1 and all(names) and len({name[1] for name in names}) == len(names):
+        contents = [f"{name[1]} = {box[2]}" for name, box in zip(names, joined, strict=True)]
     return ", ".join(contents)

@@ -28,7 +28,7 @@ def test_boxes_returns_the_last_boxes_in_order():
 JOINED = [
     (r"\boxed{1} and \boxed{2}", "1, 2"),
     (r"$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$", "1, 2, 3"),
-    (r"$x = \boxed{1}$, $y = \boxed{2}$", "1, 2"),
+    (r"$x = \boxed{1}$, $y = \boxed{2}$", "x = 1, y = 2"),
     ("(a) \\boxed{1}\n(b) \\boxed{2}", "1, 2"),
     (r"Area: \boxed{1}. Perimeter: \boxed{2}.", "1, 2"),
     (r"\boxed{1}, that is \boxed{2}", "2"),
