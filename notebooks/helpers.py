@@ -82,8 +82,9 @@ def check(
         code = getattr(inspect.unwrap(answer), "__code__", None)
         if code and inspect.trace()[-1].filename == code.co_filename:
             raise  # an error in the answer's own lines
-        fits = (not where or where == next(iter(cases))) and not str(fault).startswith("it ")
-        named = name_of(mistakes or {}, found, case, tolerance, run)
+        of_result = not str(fault).startswith("it ")  # and not of what the answer calls or changes
+        fits = of_result and (not where or where == next(iter(cases)))
+        named = name_of(mistakes or {}, found, case, tolerance, run) if of_result else ""
         print(f"not right{place}: {fault}.{named or f' {hint}' * fits}")
         return False
     print("right")
