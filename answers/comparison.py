@@ -104,7 +104,7 @@ class Judge(Evaluator):
     def same(self, p: tuple, g: tuple) -> bool:
         self.pay(5)
         p, g = self.plain(p), self.plain(g)
-        if p[0] == "list" and not any(map(is_equation, p[1:])) and values_by_name(g):
+        if {p[0]} in UNORDERED and not any(map(is_equation, p[1:])) and values_by_name(g):
             return self.same_in_order(p[1:], [member[3] for member in g[1:]])  # 2, 3 for x=2, y=3
         p, g = coordinates(p, g), coordinates(g, p)
         p, g = unit_or_names(p, g), unit_or_names(g, p)

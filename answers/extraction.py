@@ -87,8 +87,8 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str:
 
     "x = □, y = □" keeps its names.
     """
-    start, _, content = found[-1]
-    contents, joined = [content], found[-1:]
+    start = found[-1][0]
+    joined = found[-1:]
     for box in reversed(found[:-1]):
         gap = response[box[1] : start]
         if LABEL.search(response[max(0, box[0] - MAX_GAP) : box[0]]):
@@ -96,10 +96,10 @@ def boxed_answer(response: str, found: list[tuple[int, int, str]]) -> str:
         if len(gap) > MAX_GAP or not JOINERS.fullmatch(gap):
             break
         start = box[0]
-        joined = [box, *joined]
-        if box[2] and box[2] not in contents:
-            contents.insert(0, box[2])
+        if box[2]:
+            joined.insert(0, box)
+    contents = [content for _, _, content in joined]
     names = [NAME.search(response[max(0, box[0] - MAX_GAP) : box[0]]) for box in joined]
     if len(joined) > 1 and all(names) and len({name[1] for name in names}) == len(names):
-        contents = [f"{name[1]} = {box[2]}" for name, box in zip(names, joined, strict=True)]
-    return ", ".join(contents)
+        return ", ".join(f"{x[1]} = {y}" for x, y in zip(names, contents, strict=True))
+    return ", ".join(reversed(dict.fromkeys(reversed(contents))))  # of equal ones, the last

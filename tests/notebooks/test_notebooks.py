@@ -110,6 +110,7 @@ REFUSALS = [  # answer, cases, arguments of `check`, what is printed
     (shuffled, ["many"], {}, "1 times as long as expected, with a cosine of 0.5"),
     (double_but_the_first, ["many"], {"tolerance": 1e-5}, "1 of 20000 numbers differ, the first"),
     (doubled_in_place, ["plain"], {}, "it overwrites its argument"),
+    (doubled_in_place, ["plain"], {"mistakes": {"by a mistake": double}}, "make a copy.\n"),
     (zero, ["plain"], {}, "3 of 3 numbers differ, the first at [0]: 0, not 6. HINT"),
     (a_little_more, ["plain"], {}, "the first at [0]: 6.027, not 6. HINT"),
     (calls_itself, ["plain"], {}, "plain: it calls a function that does this already"),
