@@ -3,6 +3,10 @@
 All cells share one namespace, as in a kernel. Before an exercise's cell is executed, answers are
 tried, each as a cell of its own: the stub, the folded solution, and those in answers.txt. After
 each answer the names are restored, and so are the pieces of minimal.py and the file mine.py.
+
+This command prints the CPU seconds of a whole notebook in which all exercises are solved:
+
+    PYTHONPATH=. OMP_NUM_THREADS=1 .venv/bin/python tests/notebooks/course.py notebooks/6_duel.ipynb
 """
 
 import io
@@ -10,7 +14,10 @@ import json
 import linecache
 import os
 import re
+import shutil
 import sys
+import tempfile
+import time
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass
@@ -100,15 +107,20 @@ def pieces_before(path: Path) -> str:
     return helpers.BAR.join(parts)
 
 
-def run(path: Path, folder: Path, try_answers: bool = True) -> list[str]:
-    """Execute a notebook in `folder` and try its exercises. Returns its problems, one line each."""
+def begin(path: Path, folder: Path) -> dict:
+    """The names with which a notebook begins in `folder`, a copy of notebooks/."""
     matplotlib.use("Agg")
     os.environ.pop("COURSE_FOLDER", None)  # it may hold the pieces of the student at this machine
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     Path("mine.py").write_text(pieces_before(path))
+    return {"__name__": "__main__", "display": lambda *objects, **named: None}
+
+
+def run(path: Path, folder: Path, try_answers: bool = True) -> list[str]:
+    """Execute a notebook in `folder` and try its exercises. Returns its problems, one line each."""
+    namespace = begin(path, folder)
     number, problems = int(path.name[0]), []
-    namespace = {"__name__": "__main__", "display": lambda *objects, **named: None}
     with redirect_stdout(io.StringIO()), computed_once():
         for cell in code_cells(path):
             for old, new in SHORTER.items():
@@ -235,3 +247,19 @@ def put_back(namespace: dict):
         vars(minimal).update(pieces)
         Path("mine.py").write_text(mine)
         plt.close("all")
+
+
+def solved_seconds(path: Path) -> float:
+    """CPU seconds of this process after a notebook with its folded solutions, imports included."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(path.parent, folder, dirs_exist_ok=True)
+        namespace = begin(path, Path(folder))
+        with redirect_stdout(io.StringIO()):
+            for cell in code_cells(path):
+                execute(f"{cell.name} solution", cell.solution, namespace)
+                execute(cell.name, cell.source, namespace)
+    return time.process_time()
+
+
+if __name__ == "__main__":
+    print(f"{solved_seconds(Path(sys.argv[1]).resolve()):.0f} CPU seconds")
