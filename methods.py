@@ -207,7 +207,7 @@ def top_share(values: torch.Tensor, share: float, seed: int) -> torch.Tensor:
     shuffled = shuffled.to(values.device)
     order = values[shuffled].argsort(descending=True, stable=True)
     weights = torch.zeros_like(values)
-    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # N is 0 if every A is 0
+    weights[shuffled[order[:n]]] = len(values) / max(n, 1)  # N = 0: --select, every A is 0
     return weights
 
 
