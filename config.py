@@ -120,8 +120,8 @@ class Config:
         return {name: getattr(self, name) for name in names}
 
     @property
-    def score(self) -> str:
-        """The metric of evaluations, which selects the best model."""
+    def eval_metric(self) -> str:
+        """The name of the metric that evaluations give, which selects the best model."""
         return "eval_reward" if self.reward else "eval_accuracy"
 
 

@@ -14,6 +14,7 @@ import torch
 
 from delta import normalise
 from grpo import likelihood_ratio
+from infra.head import block_size
 from methods import Method, TokenBatch, TokenOutputs, by_response, dapo_surrogate
 
 # ---- other papers' methods -----------------------------------------------------------------------
@@ -116,9 +117,11 @@ def centred_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     A token's gradient has mean zero: E[∇ log p(y) | state] = 0. The row proxy (1 - p) h does not:
     its mean is (1 - Σ_y p(y)²) h, which the state contributes whichever token is drawn.
     """
-    # [n], 0 on average over the tokens drawn in a state.
-    scalar = outputs.sum_p2 - outputs.logprob.exp()
-    return scalar.to(outputs.hidden.dtype)[:, None] * outputs.hidden
+    W = head().to(outputs.hidden.dtype)
+    blocks = outputs.hidden.split(block_size(W.device, len(W)))
+    sum_p2 = torch.cat([(h @ W.T).softmax(dim=1).square().sum(dim=1) for h in blocks])
+    scalar = sum_p2 - outputs.logprob.exp()  # [n], 0 on average over the tokens drawn in a state
+    return scalar[:, None] * outputs.hidden
 
 
 def scalar_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:

@@ -36,7 +36,6 @@ class TokenOutputs(NamedTuple):
     token: torch.Tensor  # [n] ids
     logprob: torch.Tensor  # [n] float32, log p of the token at the sampling temperature, nats
     entropy: torch.Tensor | None = None  # [n] float32, -Σ_y p(y) log p(y), nats; at θ_old alone
-    sum_p2: torch.Tensor | None = None  # [n] float32, Σ_y p(y)²; at θ_old alone
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def rollout(
     sampling = Sampling(max_new_tokens, temperature, top_p, in_flight)
     ends = end_tokens(lm, tokenizer)
     texts = stop_texts(stop)
-    text = text_decoder(tokenizer, texts)
+    decode = text_decoder(tokenizer, texts)  # it reads the prompt too, which may open a thought
     at_stop = stop_finder(tokenizer, texts) if texts else never
 
     def sample_share(share: list[tuple]) -> list[Response]:
@@ -129,9 +129,8 @@ def rollout(
 
     def done(running: Running) -> Response:
         tokens, logprob = running.result()
-        return Response(
-            running.prompt, tokens, logprob, text(running.prompt, tokens), not running.ended
-        )
+        text = decode(running.prompt, tokens)
+        return Response(running.prompt, tokens, logprob, text, truncated=not running.ended)
 
     # Neighbours, such as a prompt's group, are spread over the ranks. All responses to a hard
     # prompt are long, so a rank with the whole group would keep the others waiting.

@@ -38,9 +38,10 @@ from torch.utils.checkpoint import checkpoint
 import config
 import grpo
 import methods
-from infra import head, loading, metrics, micro_batches, progress, ranks, shared_prompts
+from infra import head, loading, micro_batches, progress, ranks, shared_prompts
 from infra.errors import one_line_endings
 from infra.grading import grade_on_ranks
+from infra.metrics import is_clipped, rollout_metrics, update_metrics, weight_metrics
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.rows import Rows
@@ -59,14 +60,18 @@ def train(cfg: config.Config) -> Path:
             evaluate_and_save(run, {})
         while run.state.step < cfg.steps:
             run.stop_after_signal()
-            step = run.state.step + 1  # finish_step counts it
+            step = run.state.step + 1
             watch = progress.Stopwatch()  # times sampling and grading; train_step has its own
             rollouts = sample(run, step, watch)
-            found, tokens, rho = train_step(  # found: its metrics
+            metrics, tokens, rho = train_step(
                 run.policy, run.optimizer, run.method, rollouts, cfg, step
             )
-            found = run.finish_step(step, found | watch.seconds(), rollouts, tokens, rho)
-            evaluate_and_save(run, found)
+            run.state.step = step
+            run.save_samples(rollouts, tokens, rho)  # at step 1 and each --eval-every
+            run.stop_if_diverged(metrics)
+            metrics |= watch.seconds()
+            metrics["seconds"] = progress.total_seconds(metrics)
+            evaluate_and_save(run, metrics)
 
         run.finish()  # exports the model, and prints the gain in accuracy
     return run.folder
@@ -127,16 +132,15 @@ class Policy(torch.nn.Module):
     def logprob_of_block(
         self, hidden: torch.Tensor, token: torch.Tensor, *weights: torch.Tensor
     ) -> list[torch.Tensor]:
-        """[log p of the tokens], or without gradients, as at θ_old, [log p, entropy, Σ p²]."""
+        """[log p of the tokens], or without gradients, as at θ_old, [log p, entropy]."""
         logits = head.scaled_logits(hidden, weights, self.lm.config, self.temperature)  # [block, V]
         logp = logits.log_softmax(dim=-1)
         del logits
         logprob = -nll_loss(logp, token, reduction="none")
-        if torch.is_grad_enabled():  # entropy and Σ p² would make an update a tenth longer
+        if torch.is_grad_enabled():  # the entropy would make an update longer
             return [logprob]
-        p = logp.exp()
-        entropy = -logp.mul_(p).sum(dim=1)  # a p of 0 has a finite log p
-        return [logprob, entropy, p.square_().sum(dim=1)]
+        entropy = -logp.exp().mul_(logp).sum(dim=1)  # a p of 0 has a finite log p
+        return [logprob, entropy]
 
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
@@ -191,12 +195,7 @@ def load_policy(
         fully_shard(module, mp_policy=precision)
     published.give_slices(lm)  # each rank gets its shards; until here no tensor had memory
 
-    # Both checks run at temperature 1, as the reference did. Training is checked first, because
-    # FSDP finds its root in its first forward pass. That pass leaves the root unsharded. Leaving
-    # `unsharded` shards it again, since the optimiser must be made on shards.
-    published.check_training(policy, dtype)
-    with policy.unsharded() as whole:
-        published.check_sampling(whole, dtype)
+    published.check(policy, dtype)  # at temperature 1; raises if it is trained or sampled otherwise
     policy.temperature = temperature
     return policy, published.tokenizer
 
@@ -287,11 +286,11 @@ def train_step(
     del v  # frees its memory
     watch.lap("weighting")
 
-    found = update(policy, optimizer, method, plan, tokens, rho, cfg)  # θ_old becomes θ
+    metrics = update(policy, optimizer, method, plan, tokens, rho, cfg)  # θ_old becomes θ
     watch.lap("updating")
 
-    found |= metrics.of_rollouts(rollouts, tokens) | metrics.of_weights(tokens, rho, cfg)
-    return found | watch.seconds(), tokens, rho
+    metrics |= rollout_metrics(rollouts, tokens) | weight_metrics(tokens, rho, cfg)
+    return metrics | watch.seconds(), tokens, rho
 
 
 @torch.no_grad()
@@ -306,8 +305,12 @@ def pass_at_theta_old(
     N = sum(mini_batch.token_count for mini_batch in plan)
     numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
     v = Rows(N) if method.features else None
-    # The first call gathers W / temperature [V, H]. DelTA's own proxy, (1 - p) h, never calls it.
-    gathered_head = cache(partial(head.scaled_head, policy.lm, policy.temperature))
+
+    @cache
+    def gathered_head() -> torch.Tensor:
+        """W / temperature [V, H], for proxies that read it; DelTA's own, (1 - p) h, does not."""
+        return head.scaled_head(policy.lm, policy.temperature)
+
     for micro in progress.with_bar("old log p", [x for each in plan for x in each.micro_batches]):
         outputs = policy(micro.ids, micro.mask)
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
@@ -349,13 +352,13 @@ def update(
             objective = (rho[micro.token_index] * surrogate).sum() / mini_batch.token_count
             (-objective * world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
-            clipped = metrics.is_clipped(method, logprob, of_micro, cfg).sum()
+            clipped = is_clipped(method, logprob, of_micro, cfg).sum()
             totals += torch.stack([-objective.detach(), clipped])
 
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
 
     loss, clipped = ranks.sum_over_ranks(totals).tolist()
-    return metrics.of_updates(loss, clipped, norms, len(plan), len(tokens))
+    return update_metrics(loss, clipped, norms, len(plan), len(tokens))
 
 
 def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
@@ -371,14 +374,14 @@ def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_nor
 # ---- evaluate and save ---------------------------------------------------------------------------
 
 
-def evaluate_and_save(run: Run, found: dict) -> None:
-    """Evaluate, log and save after the newest step. found: its metrics; step 0 has none."""
+def evaluate_and_save(run: Run, metrics: dict) -> None:
+    """Evaluate, log and save after the newest step. metrics: its metrics; step 0 has none."""
     cfg, step = run.cfg, run.state.step
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
-        found = found | evaluate_held_out(run)
-        run.keep_best(found[cfg.score])
-    if found:
-        run.log(found)
+        metrics = metrics | evaluate_held_out(run)
+        run.keep_best(metrics[cfg.eval_metric])
+    if metrics:
+        run.log(metrics)
     if step % cfg.save_every == 0 or step == cfg.steps:
         run.save()
 
@@ -389,10 +392,10 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
     Every call uses the random numbers of step 0, so that two evaluations differ only in the model.
     """
     cfg = run.cfg
-    passes = [(cfg.score, cfg.eval_samples, cfg.temperature)]
+    passes = [(cfg.eval_metric, cfg.eval_samples, cfg.temperature)]
     if cfg.eval_greedy:
         passes.append(("eval_greedy", 1, 0.0))
-    found = {}
+    metrics = {}
     with run.policy.unsharded() as lm:
         for name, n, temperature in passes:
             asked = [i for i in range(len(run.held_out)) for _ in range(n)]
@@ -401,8 +404,8 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
             drawn = {"temperature": temperature, "top_p": cfg.eval_top_p, **cfg.limits}
             responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
             rewards = grade_on_ranks(responses, [run.held_out[i] for i in asked], cfg.reward)
-            found[name] = sum(rewards) / len(rewards)
-    return found
+            metrics[name] = sum(rewards) / len(rewards)
+    return metrics
 
 
 # ---- main ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from methods import DAPO_CLIP, TokenBatch, TokenOutputs, dapo_surrogate
 from verify import reward
 
 OURS = [("trl_delta", "right"), ("__main__", "right")]  # our reward function
-OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")  # what the head of TRL's pass returns
+OUTPUTS = ("log_probs", "entropy")  # what the head of TRL's pass returns
 
 
 class WeightedTrainer(GRPOTrainer):
@@ -148,7 +148,6 @@ def token_outputs(trainer, batch: dict, mask: torch.Tensor) -> dict[str, torch.T
     return {
         "logprob": of_head["log_probs"].float(),
         "entropy": of_head["entropy"].float(),
-        "sum_p2": of_head["log_sum_sq_probs"].float().exp(),
         "hidden": hidden[mask],
         "token": batch["completion_ids"][mask],
     }

@@ -14,14 +14,10 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from transformers import Cache, DynamicCache, LogitsProcessor
+from transformers import Cache, DynamicCache
 from transformers.cache_utils import StaticLayer
 
 DEVICE = "cuda"
-
-# The logits in a block on the CPU, whose p is 8 MB in float64: allocating more than 32 MB for every
-# token takes several times as long as the draw itself.
-DRAW_BLOCK = 2**20
 
 # The model types that tests/test_architectures.py, or a run, has recorded on a GPU. Add a type only
 # after its tests on a GPU: its pass may read a value on the host, and no recording can do that.
@@ -58,38 +54,13 @@ class FixedLayer(StaticLayer):
         self.is_initialized = True
 
 
-class ChunkDraws(LogitsProcessor):
-    """Draws a chunk's tokens, one after another: `generate` then has no other choice.
-
-    The count and the results live on the device, so that the host waits only after a chunk, and a
-    recording can write them.
-    """
-
-    def __init__(self, draw: Callable, u: torch.Tensor):
-        """draw, u [R, T]: as in sampler.Batch.next_tokens."""
-        self.draw, self.u, self.count = draw, u, u.shape[1]
-        self.column = torch.zeros(1, dtype=torch.long, device=u.device)  # of the next token
-        self.logprob = torch.zeros(u.shape, device=u.device)  # of the drawn tokens
-
-    def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, V], in which all but the drawn tokens become -inf."""
-        u = self.u.index_select(1, self.column)  # [R, 1]
-        blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
-        pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
-        drawn = [self.draw(*pair) for pair in pairs]
-        token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
-        finite = logits.amax(dim=-1, keepdim=True).isfinite()  # amax finds NaN and +inf
-        self.logprob.index_copy_(1, self.column, logprob.where(finite, torch.nan))
-        self.column += 1
-        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # no one else reads these
-
-
 def captured_tokens(
-    lm, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache, draws: ChunkDraws
+    lm, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache, draws
 ) -> torch.Tensor:
     """The next tokens of each response, as many as `draws` has: [R, T]. Fills all of `cache`.
 
-    ids, mask [R, L]: padded on the left. cache: from sampler.prefilled. No token ends a response
+    ids, mask [R, L]: padded on the left. cache: from sampler.prefilled. draws: a
+    sampler.ChunkDraws. No token ends a response
     here: the caller cuts off what follows one.
     """
     count = draws.count

@@ -69,14 +69,17 @@ class Published:
             buffer.copy_(self.buffers[key])
         self.lm = None
 
-    def check_training(self, policy: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Refuse a policy that differs from `logprobs`. All ranks call this. Raises UserError."""
+    def check(self, policy, dtype: torch.dtype) -> None:
+        """Refuse a train.Policy that is trained or sampled differently. All ranks call this.
+
+        Training is first, because FSDP finds its root in its first forward pass. That pass leaves
+        the root unsharded. Leaving `unsharded` shards it again: the optimiser must be made on
+        shards. Raises UserError.
+        """
         found = policy_logprobs(self.name, policy)
         refuse_difference(self.name, "training", found, self.logprobs, dtype)
-
-    def check_sampling(self, lm: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Refuse a model that is sampled differently. All ranks call this. Raises UserError."""
-        found = sampler_logprobs(self.name, lm)
+        with policy.unsharded() as lm:
+            found = sampler_logprobs(self.name, lm)
         refuse_difference(self.name, "sampling", found, self.logprobs, dtype)
 
 

@@ -14,7 +14,7 @@ from infra.grading import states_answer
 from infra.ranks import shared_by_ranks
 
 
-def of_rollouts(rollouts: list, tokens) -> dict:
+def rollout_metrics(rollouts: list, tokens) -> dict:
     """The metrics of B train.Rollouts and their N tokens, at θ_old. All ranks call this."""
     answered = shared_by_ranks(rollouts, stated_answers)  # bool, of each response
     return {
@@ -33,7 +33,7 @@ def stated_answers(rollouts: list) -> list[bool]:
     return [states_answer(rollout.response.text, rollout.problem) for rollout in rollouts]
 
 
-def of_weights(tokens, weight: torch.Tensor, cfg) -> dict:
+def weight_metrics(tokens, weight: torch.Tensor, cfg) -> dict:
     """The metrics of a method's weights ρ [N]: which tokens they single out.
 
     A number that is not defined (an empty side, equal weights, no range) is left out.
@@ -62,7 +62,7 @@ def of_weights(tokens, weight: torch.Tensor, cfg) -> dict:
     return {name: number for name, number in metrics.items() if number is not None}
 
 
-def of_updates(
+def update_metrics(
     loss: float, clipped: float, norms: list[float], mini_batches: int, token_count: int
 ) -> dict:
     """The metrics of a step's updates.

@@ -25,7 +25,6 @@ from infra.flags import defining_flags
 from infra.log import introduce, log, print_summary, save_samples, shown_prompt, tracker_of
 from infra.model_files import with_old_names
 from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
-from infra.progress import total_seconds
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
@@ -75,8 +74,8 @@ class Run:
         lines = on_first_rank(
             begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
         )
-        evaluated = [line for line in lines if cfg.score in line and line["step"] > 0]
-        self.best = max((line[cfg.score] for line in evaluated), default=-math.inf)
+        evaluated = [line for line in lines if cfg.eval_metric in line and line["step"] > 0]
+        self.best = max((line[cfg.eval_metric] for line in evaluated), default=-math.inf)
         self.tracker = started_tracker(cfg, self.folder) if self.rank == 0 else None
         introduce(self)
 
@@ -95,22 +94,19 @@ class Run:
         seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
-    def finish_step(self, step: int, metrics: dict, rollouts: list, tokens, weight) -> dict:
-        """Count a step whose updates are done. Returns its metrics, with `seconds`.
-
-        rollouts, tokens, weight: as in train.train_step.
-        Raises FloatingPointError after three updates in a row whose gradient was not finite.
-        """
-        state = self.state
-        state.step = step
+    def save_samples(self, rollouts: list, tokens, weight) -> None:
+        """Save --samples responses of the newest step, at step 1 and each --eval-every."""
+        step = self.state.step
         if step == 1 or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
-        state.skipped += metrics["skipped_updates"]
+
+    def stop_if_diverged(self, metrics: dict) -> None:
+        """Raise FloatingPointError after three updates in a row whose gradient was not finite."""
+        self.state.skipped += metrics["skipped_updates"]
         if metrics["updates"]:
-            state.skipped = 0
-        if state.skipped >= 3:
+            self.state.skipped = 0
+        if self.state.skipped >= 3:
             raise FloatingPointError("the gradient norm was not finite in 3 updates in a row")
-        return metrics | {"seconds": total_seconds(metrics)}
 
     @contextmanager
     def signals(self) -> Iterator[None]:

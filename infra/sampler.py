@@ -17,16 +17,19 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import LinearAttentionLayer
 
-from infra.cuda_graph import ChunkDraws, can_capture, captured_tokens
+from infra.cuda_graph import can_capture, captured_tokens
 
 CHUNK = 64  # tokens sampled before finished responses leave
 PREFILL_TOKENS = 2**14  # limit per pass of `prefilled`, including padding
 SHARE_OF_FREE_MEMORY = 0.8  # of a GPU's, for the cache and draws; the rest is for `prefilled`
 DRAW_BYTES = 28  # per response and token id: float32 logits twice, float64 p and F, 4 to spare
 TOP_P_DRAW_BYTES = 80  # also a sorted copy of p, and a GPU's workspace for sorting (estimated)
+# The logits in a block on the CPU, whose p is 8 MB in float64: allocating more than 32 MB for every
+# token takes several times as long as the draw itself.
+DRAW_BLOCK = 2**20
 
 
 @dataclass(eq=False)  # compared by identity
@@ -208,6 +211,32 @@ def empty_cache(config) -> DynamicCache:
             raise ValueError(f"layer {i} needs a cache of its own kind, {type(layer).__name__}")
         layer.sliding_window = 2**40  # longer than any sequence
     return cache
+
+
+class ChunkDraws(LogitsProcessor):
+    """Draws a chunk's tokens, one after another: `generate` then has no other choice.
+
+    The count and the results live on the device, so that the host waits only after a chunk, and a
+    recording can write them.
+    """
+
+    def __init__(self, draw: Callable, u: torch.Tensor):
+        """draw, u [R, T]: as in sampler.Batch.next_tokens."""
+        self.draw, self.u, self.count = draw, u, u.shape[1]
+        self.column = torch.zeros(1, dtype=torch.long, device=u.device)  # of the next token
+        self.logprob = torch.zeros(u.shape, device=u.device)  # of the drawn tokens
+
+    def __call__(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """logits [R, V], in which all but the drawn tokens become -inf."""
+        u = self.u.index_select(1, self.column)  # [R, 1]
+        blocks = 1 if logits.is_cuda else -(-logits.numel() // DRAW_BLOCK)
+        pairs = zip(logits.tensor_split(blocks), u.tensor_split(blocks), strict=True)
+        drawn = [self.draw(*pair) for pair in pairs]
+        token, logprob = (torch.cat(column) for column in zip(*drawn, strict=True))  # [R, 1] each
+        finite = logits.amax(dim=-1, keepdim=True).isfinite()  # amax finds NaN and +inf
+        self.logprob.index_copy_(1, self.column, logprob.where(finite, torch.nan))
+        self.column += 1
+        return logits.fill_(-torch.inf).scatter_(1, token, 0.0)  # no one else reads these
 
 
 def generated_tokens(

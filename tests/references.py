@@ -44,9 +44,9 @@ def token_rows(tokens: TokenBatch, seed=0) -> torch.Tensor:
     return torch.randn(len(tokens), 4, generator=torch.Generator().manual_seed(seed))
 
 
-def token_outputs(hidden, token, logprob=None, entropy=None, sum_p2=None):
+def token_outputs(hidden, token, logprob=None, entropy=None):
     """The outputs of a pass, from which a method's features are computed."""
-    return TokenOutputs(hidden, token, logprob, entropy, sum_p2)
+    return TokenOutputs(hidden, token, logprob, entropy)
 
 
 def method_weights(tokens: TokenBatch, *flags, v=None) -> torch.Tensor:

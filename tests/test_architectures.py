@@ -78,13 +78,13 @@ def outputs(policy):
 
 
 def plain_outputs(lm):
-    """(log p, entropy, Σ p²) of the same tokens, one unpadded sequence at a time."""
+    """(log p, entropy) of the same tokens, one unpadded sequence at a time."""
     numbers = []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
         logp = (response_logits(lm, prompt, response) / TEMPERATURE).log_softmax(-1)
         p = logp.exp()
         logprob = logp.gather(1, response[:, None]).squeeze(1)
-        numbers.append(torch.stack([logprob, -(p * logp).sum(1), (p * p).sum(1)]))
+        numbers.append(torch.stack([logprob, -(p * logp).sum(1)]))
     return torch.cat(numbers, dim=1)
 
 
@@ -95,7 +95,7 @@ def test_policy_outputs_and_gradients_match_the_plain_model(loaded):
     plain = plain_outputs(loaded.plain)
     with torch.no_grad():
         ours = outputs(loaded.policy)
-    numbers = torch.stack([ours.logprob, ours.entropy, ours.sum_p2])
+    numbers = torch.stack([ours.logprob, ours.entropy])
     torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-4)
     (plain[0] * upstream).sum().backward()
     (outputs(loaded.policy).logprob * upstream).sum().backward()

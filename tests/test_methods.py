@@ -13,7 +13,7 @@ from references import SlowDelta, method_weights, token_batch
 
 from config import METHODS, parse_config
 from infra.errors import UserError
-from infra.metrics import is_clipped, of_weights
+from infra.metrics import is_clipped, weight_metrics
 from methods import (
     Method,
     dapo_surrogate,
@@ -124,7 +124,7 @@ def test_weight_metrics_are_means_and_correlations_by_side():
     cfg = parse_config(["--K", "0", "--lam-min", "0.5"])
     surprise = 1 - tokens.old_logprob.double().exp()
     rho = (0.7 + 0.4 * torch.rand(115, generator=torch.Generator().manual_seed(1))).double()
-    metrics = of_weights(tokens, rho.float(), cfg)
+    metrics = weight_metrics(tokens, rho.float(), cfg)
     A = tokens.advantage.double()
     total = A.abs().sum()
     expected = {"lambda_mean": rho.mean(), "lambda_std": rho.std()}
@@ -144,7 +144,7 @@ def test_weight_metrics_leave_out_what_is_not_defined():
     def names(rho=None, sides=(1.5, -0.5)):
         tokens = token_batch([9, 7], of_response=list(sides))
         rho = torch.rand(16) + 0.5 if rho is None else rho
-        return set(of_weights(tokens, rho, parse_config([])))
+        return set(weight_metrics(tokens, rho, parse_config([])))
 
     every = names()
     of_neg = {name for name in every if name.endswith("neg")}

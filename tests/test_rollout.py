@@ -17,9 +17,8 @@ from sampling import sampled
 from transformers import GenerationConfig
 
 import toy
-from infra import cuda_graph, sampler
-from infra.cuda_graph import ChunkDraws
-from infra.sampler import Running
+from infra import sampler
+from infra.sampler import ChunkDraws, Running
 from rollout import Sampling, draw, draw_indices, sample, token_distribution
 
 END = toy.TOKEN_ID["<eos>"]
@@ -59,7 +58,7 @@ def test_tokens_are_drawn_in_blocks_of_rows_as_all_at_once(monkeypatch, top_p):
     uniforms = torch.rand(7, 1, generator=generator, dtype=torch.float64)
     found = []
     for block in (35_000, 15_000):  # all rows; blocks of 3, 2 and 2
-        monkeypatch.setattr(cuda_graph, "DRAW_BLOCK", block)
+        monkeypatch.setattr(sampler, "DRAW_BLOCK", block)
         one_block = Mock(wraps=partial(draw, Sampling(1, top_p=top_p)))
         draws = ChunkDraws(one_block, uniforms)
         chosen = draws(torch.zeros(7, 1, dtype=torch.long), logits.clone())

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from config import Config, parse_config
-from infra.progress import Stopwatch
+from infra.progress import Stopwatch, total_seconds
 from infra.ranks import full_tensor
 from methods import Method
 
@@ -63,7 +63,10 @@ def next_step(run: train.Run, rewards=hashes) -> tuple:
     metrics, tokens, weight = train.train_step(
         run.policy, run.optimizer, run.method, rollouts, run.cfg, step
     )
-    metrics = run.finish_step(step, metrics, rollouts, tokens, weight)
+    run.state.step = step
+    run.save_samples(rollouts, tokens, weight)
+    run.stop_if_diverged(metrics)
+    metrics["seconds"] = total_seconds(metrics)
     return metrics, rollouts, tokens, weight
 
 

@@ -12,7 +12,7 @@ from conftest import ROOT
 from infra.errors import UserError
 from infra.folder import read_lines
 from infra.log import log, print_summary, save_samples, tracker_of
-from infra.metrics import of_rollouts
+from infra.metrics import rollout_metrics
 from methods import packed
 from train import Rollout
 
@@ -82,7 +82,7 @@ def test_rollout_metrics_are_means_over_responses_and_tokens(graded):
     ]
     sampled = tokens.old_logprob + torch.tensor([0.5, -0.1]).repeat(len(tokens))[: len(tokens)]
     tokens = dataclasses.replace(tokens, sampler_logprob=sampled)
-    metrics = of_rollouts(rollouts, tokens)
+    metrics = rollout_metrics(rollouts, tokens)
     expected = {
         "reward": 0.5,
         "answered": 6 / 24,
