@@ -18,7 +18,6 @@ from ablations import VARIANTS
 from infra.data_sets import SOURCES
 from infra.errors import UserError
 from infra.flags import Parser, flag, of_other_methods, spelled
-from infra.log import tracker_of
 from infra.ranks import DTYPES
 from infra.tokens import stop_texts
 from methods import DAPO_CLIP, Method
@@ -148,6 +147,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
     check_flags(cfg, given)
     stop_texts(cfg.stop)  # raises
     if cfg.track:
+        from infra.trackers import tracker_of
+
         tracker_of(cfg.track)  # raises
     if cfg.prompts % cfg.mini_batch:
         raise UserError(

@@ -46,7 +46,6 @@ from infra.problems import (
     refuse_length,
 )
 from infra.ranks import DTYPES, on_first_rank
-from infra.significance import mann_whitney, paired_bootstrap
 from infra.tokens import end_tokens, stop_texts
 from rollout import rollout
 
@@ -277,6 +276,8 @@ def compare(*folders: str) -> None:
         )
     if a["sampling"] != b["sampling"]:
         print(f"sampled differently: {first} {a['sampling']}, {second} {b['sampling']}")
+
+    from infra.significance import mann_whitney, paired_bootstrap
 
     repetitions = whole_repetitions(a, names), whole_repetitions(b, names)  # [n] each
     u, p = mann_whitney(*repetitions)  # App. K

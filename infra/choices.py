@@ -1,4 +1,4 @@
-"""Multiple choice: options with letters, as known data sets hold them, or as a problem shows them.
+"""Multiple choice: the known data sets that hold the options beside the problem.
 
 A problem is {"problem": text with its options, "answer": a letter, "choice": True}. If the record
 has a gap, the text or the answer is empty, and the caller drops the problem. A record that cannot
@@ -6,12 +6,10 @@ be read raises ValueError.
 """
 
 import random
-import re
 
 from infra.data_sets import cell_text
 
 LETTERS = "ABCDEFGHIJ"  # the grader reads no others
-GOLD = re.compile(r"(?:\\text\{)?\(?([A-J])[).]{0,2}\}?", re.IGNORECASE)  # B, (B), B. or \text{(B)}
 
 
 def gpqa_problem(record: dict, index: int) -> dict:
@@ -50,15 +48,8 @@ def multiple_choice(question, options, right, by_index: bool) -> dict:
     return {"problem": text, "answer": right, "choice": True}
 
 
-def shown_letter(gold: str, text: str) -> str:
-    """The letter A-J that a gold answer stands for, if the text shows options up to it; else "".
-
-    They are shown as (A) 3, A) 3, A. 3 or A: 3.
-    """
-    match = GOLD.fullmatch(gold)
-    if not match:
-        return ""
-    letter = match[1].upper()
-    up_to = LETTERS[: max(2, LETTERS.index(letter) + 1)]
-    shown = [re.search(rf"(?i)\({x}\)|(?:^|[\s*{{]){x}[.):]", text) for x in up_to]
-    return letter if all(shown) else ""
+LAYOUTS = [  # (columns of a known data set, reader)
+    (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
+    (("question", "options", "answer", "answer_index"), mmlu_problem),
+    (("question", "choices", "answer", "subject"), mmlu_problem),
+]

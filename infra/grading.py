@@ -12,11 +12,9 @@ from collections.abc import Callable
 from functools import cache
 from numbers import Real
 
-from answers.letters import choice
 from infra.errors import UserError, first_line
 from infra.flags import module_of
 from infra.ranks import is_first_rank, shared_by_ranks
-from programs import ProgramsError, verify_code
 from verify import earnable, extract_answer, reward
 
 
@@ -32,11 +30,13 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
         if problem.get("tests"):
             with_tests.append(i)
         elif problem.get("choice"):
-            grades[i] = float(choice(text, problem.get("problem", "")) == problem["answer"])
+            grades[i] = float(chosen(text, problem) == problem["answer"])
         else:
             grades[i] = reward(text, problem["answer"], truncated[i])
 
     if with_tests:
+        from programs import ProgramsError, verify_code  # few runs need them
+
         programs = [texts[i] for i in with_tests]
         tests = [problems[i]["tests"] for i in with_tests]
         try:
@@ -46,6 +46,13 @@ def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> 
         for i, value in zip(with_tests, values, strict=True):
             grades[i] = value
     return grades
+
+
+def chosen(text: str, problem: dict) -> str | None:
+    """The letter that a response to a multiple-choice problem states, or None."""
+    from answers.letters import choice  # few runs need it
+
+    return choice(text, problem.get("problem", ""))
 
 
 @cache
@@ -89,9 +96,11 @@ def states_answer(text: str, problem: dict) -> bool:
     A program in a fence, a letter, or an answer that would count in a truncated response.
     """
     if problem.get("tests"):
-        return verify_code.extract_program(text) is not None
+        from programs.verify_code import extract_program
+
+        return extract_program(text) is not None
     if problem.get("choice"):
-        return choice(text, problem.get("problem", "")) is not None
+        return chosen(text, problem) is not None
     return extract_answer(text, truncated=True) is not None
 
 

@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import torch
 
-from infra.errors import UserError
-from infra.flags import module_of
 from infra.folder import append_line, read_lines
 from infra.ranks import is_first_rank
 
@@ -41,21 +39,6 @@ def shown_prompt(tokenizer, prompt: list[int], ends: list[int]) -> dict:
         ended = " or ".join(map(repr, tokens))
         print(f"a prompt: {text[:300]!r}; a response ends with {ended}", flush=True)
     return {"first_prompt": text, "end_tokens": tokens}
-
-
-def tracker_of(text: str):
-    """The module --track, whose functions init, log and finish are called as wandb's are.
-
-    Raises UserError if it is not installed, or lacks one of them.
-    """
-    tracker = module_of("track", text)
-    for name in ("init", "log", "finish"):
-        if not callable(getattr(tracker, name, None)):
-            raise UserError(
-                f"--track {text} has no function {name}: a tracker has init, log and finish; "
-                "docs/metrics.md has one for TensorBoard"
-            )
-    return tracker
 
 
 def log(run, metrics: dict) -> None:

@@ -14,7 +14,6 @@ from functools import partial
 
 from answers.comparison import stands_for_none
 from answers.extraction import boxed_answer, boxes
-from infra.choices import gpqa_problem, mmlu_problem, shown_letter
 from infra.data_sets import (
     SOURCES,
     Source,
@@ -25,14 +24,13 @@ from infra.data_sets import (
 from infra.errors import UserError, first_line, one_line
 from infra.grading import own_reward, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank
-from programs import ProgramsError
-from programs.problems import CODE_INSTRUCTION, LAYOUTS, checked_tests, eurus_problem
-from programs.sandbox.client import start_sandbox
 from toy.by_name import SETS, problem_set
 
 DAY = date(2024, 7, 26)  # "today" in every chat template, so that a run's prompts never change
 DATED = re.compile(r"strftime_now\((['\"])(.*?)\1\)")  # a chat template's call for today's date
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+# B, (B), B. or \text{(B)}
+LETTER = re.compile(r"(?:\\text\{)?\(?([A-J])[).]{0,2}\}?", re.IGNORECASE)
 
 
 def load_problems(
@@ -129,6 +127,9 @@ def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
 
 def print_sandbox() -> None:
     """Start the program sandbox, and print a line about it. Raises UserError."""
+    from programs import ProgramsError
+    from programs.sandbox.client import start_sandbox
+
     try:
         print(start_sandbox(), flush=True)
     except ProgramsError as error:
@@ -149,8 +150,8 @@ def reader_of(
     answer = "tests" if "tests" in columns else source.answer_column
     needed = [source.problem_column] if source.whole else [source.problem_column, answer]
     missing = [name for name in needed if name not in columns]
-    for layout, read in (*KNOWN, *LAYOUTS):
-        if missing and {*columns} >= {*layout}:
+    for layout, read in known_layouts() if missing else []:
+        if {*columns} >= {*layout}:
             return read, [*layout]
     if missing == ["problem"] and "question" in columns:
         source, missing = replace(source, problem_column="question"), []
@@ -185,6 +186,8 @@ def read_record(source: Source, record: dict, index: int) -> dict:
         answer = short_answer(cell_text(answer, source.answer_column))
         letter = shown_letter(answer, problem["problem"])
         return problem | ({"answer": letter, "choice": True} if letter else {"answer": answer})
+    from programs.problems import checked_tests
+
     return problem | {"tests": checked_tests(tests, "column tests")}
 
 
@@ -207,18 +210,34 @@ def short_answer(gold: str) -> str:
 def verl_problem(record: dict, index: int) -> dict:
     """The layout of verl's data sets: programs in Eurus-2-RL-Data, answers in DAPO-Math-17k."""
     if record.get("ability") == "code":
+        from programs.problems import eurus_problem
+
         return eurus_problem(record, index)
     source = Source("", "prompt", "reward_model.ground_truth")
     gold = (record.get("reward_model") or {}).get("ground_truth")
     return read_record(source, record | {source.answer_column: gold}, index)
 
 
-KNOWN = [  # (columns of a known set, reader), tried before programs.problems.LAYOUTS
-    (("prompt", "reward_model"), verl_problem),
-    (("Question", "Correct Answer", "Incorrect Answer 3"), gpqa_problem),
-    (("question", "options", "answer", "answer_index"), mmlu_problem),
-    (("question", "choices", "answer", "subject"), mmlu_problem),
-]
+def shown_letter(gold: str, text: str) -> str:
+    """The letter A-J that a gold answer stands for, if the text shows options up to it; else "".
+
+    They are shown as (A) 3, A) 3, A. 3 or A: 3.
+    """
+    match = LETTER.fullmatch(gold)
+    if not match:
+        return ""
+    letter = match[1].upper()
+    up_to = "ABCDEFGHIJ"[: max(2, ord(letter) - ord("A") + 1)]
+    shown = [re.search(rf"(?i)\({x}\)|(?:^|[\s*{{]){x}[.):]", text) for x in up_to]
+    return letter if all(shown) else ""
+
+
+def known_layouts() -> list[tuple[tuple, Callable]]:
+    """(columns of a known data set, reader), in the order in which they are tried."""
+    from infra import choices
+    from programs import problems as programs
+
+    return [(("prompt", "reward_model"), verl_problem), *choices.LAYOUTS, *programs.LAYOUTS]
 
 
 # ---- prompts -------------------------------------------------------------------------------------
@@ -280,7 +299,9 @@ def encode_prompt(problem: dict, tokenizer, template: str, system: str, options:
     text, chat = problem["problem"], problem.get("chat")
     if template:
         return encode_text(template.replace("{problem}", text), tokenizer)
-    instruction = CODE_INSTRUCTION if problem.get("tests") else INSTRUCTION
+    instruction = INSTRUCTION
+    if problem.get("tests"):
+        from programs.problems import CODE_INSTRUCTION as instruction
     instructed = f"{text}\n{instruction}"
     if not chat and not tokenizer.chat_template:
         spelled = tokenizer(instruction, add_special_tokens=False).input_ids

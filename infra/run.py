@@ -4,7 +4,6 @@
 is written in `being-written/` and renamed when complete.
 """
 
-import atexit
 import math
 import os
 import shutil
@@ -22,7 +21,7 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import Stop, UserError
 from infra.flags import defining_flags
-from infra.log import introduce, log, print_summary, save_samples, shown_prompt, tracker_of
+from infra.log import introduce, log, print_summary, save_samples, shown_prompt
 from infra.model_files import with_old_names
 from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
 from infra.ranks import is_first_rank, on_first_rank
@@ -76,7 +75,11 @@ class Run:
         )
         evaluated = [line for line in lines if cfg.eval_metric in line and line["step"] > 0]
         self.best = max((line[cfg.eval_metric] for line in evaluated), default=-math.inf)
-        self.tracker = started_tracker(cfg, self.folder) if self.rank == 0 else None
+        self.tracker = None
+        if cfg.track and self.rank == 0:
+            from infra.trackers import started_tracker
+
+            self.tracker = started_tracker(cfg, self.folder)
         introduce(self)
 
     def every_prompt(self) -> list[list[int]]:
@@ -167,19 +170,6 @@ class Run:
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
             dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
         on_first_rank(put_in_place, self.folder, final, old)
-
-
-def started_tracker(cfg, folder: Path) -> object | None:
-    """The module --track, if there is one, after its `init`, which is called as wandb's is."""
-    if not cfg.track:
-        return None
-    tracker = tracker_of(cfg.track)
-    begun = (folder / "lock").stat().st_mtime  # tells runs of the same name apart
-    name = f"{folder.name}-{begun:.0f}"
-    os.environ.setdefault("WANDB_RUN_ID", name)  # trackio resumes a run by its name, wandb by this
-    tracker.init(project=cfg.project, name=name, config=asdict(cfg), resume="allow")
-    atexit.register(tracker.finish)
-    return tracker
 
 
 # ---- its folder ----------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from toy_runs import contents, read_lines, refusal
 
 import evaluate
 import toy
-from evaluate import grade_benchmark, mann_whitney, paired_bootstrap, summary, whole_repetitions
+from evaluate import grade_benchmark, summary, whole_repetitions
 from infra.errors import UserError
 from infra.evaluation_files import saved_responses
 from infra.folder import read_json, write_json, write_lines
+from infra.significance import mann_whitney, paired_bootstrap
 
 PROBLEMS = toy.problems(6, seed=9)  # the contents of bench.jsonl
 BENCH = "bench.jsonl"  # its subfolder of an output folder

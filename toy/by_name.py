@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from toy import code_task, task
+from toy import task
 from toy.base import BASES
 from toy.tokenizer import VOCABULARY
 
@@ -25,6 +25,8 @@ def problem_set(name: str, seed: int = 0) -> list[dict]:
         return task.problems(8192, seed=2 * seed)
     if name == "toy-held-out":
         return task.problems(512, seed=1)  # training sets have even seeds
+    from toy import code_task
+
     if name == "toy-code":
         return code_task.problems(2048, seed=2 * seed)
     return code_task.problems(256, seed=1)

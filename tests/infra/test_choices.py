@@ -4,11 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.choices import shown_letter
 from infra.errors import UserError
 from infra.folder import write_lines
 from infra.grading import grade_all
-from infra.problems import load_problems
+from infra.problems import load_problems, shown_letter
 
 SHOWN = "q\n(A) u\n(B) v\nAnswer with the letter."
 

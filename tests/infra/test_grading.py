@@ -3,15 +3,10 @@
 import pytest
 from tables import rows
 
+from answers.letters import choice
 from infra import grading
 from infra.errors import UserError
-from infra.grading import (
-    choice,
-    grade_all,
-    is_matchable,
-    refuse_unmatchable,
-    states_answer,
-)
+from infra.grading import grade_all, is_matchable, refuse_unmatchable, states_answer
 
 CALLS = [{"function": "add", "args": [i, 2 * i], "expected": 3 * i} for i in range(3)]
 

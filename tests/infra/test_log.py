@@ -11,8 +11,9 @@ from conftest import ROOT
 
 from infra.errors import UserError
 from infra.folder import read_lines
-from infra.log import log, print_summary, save_samples, tracker_of
+from infra.log import log, print_summary, save_samples
 from infra.metrics import rollout_metrics
+from infra.trackers import tracker_of
 from methods import packed
 from train import Rollout
 
