@@ -9,8 +9,7 @@ WHERE = {  # NAME, which is also the name of its module and of the function ther
     "plan": "estimates what fits on GPUs: <flags of train.py> --gpus 8 --gpu-gb 80",
     "speed": "times a step of --model FOLDER, beside `generate` and TRL",
     "gain": "estimates what a step of each method is worth: <flags of train.py> --batches 64",
-    "training": "compares finished runs: RUN ..., with each method at its best learning rate",
-    "races": "trains one model for twelve steps: DelTA, DAPO, and DAPO at a higher rate",
+    "compare": "trains rows x rates x seeds, and prints paired differences: compare OUT --rows ...",
 }
 
 

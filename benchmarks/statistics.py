@@ -39,3 +39,17 @@ def holm(p_values: dict[str, float]) -> dict[str, float]:
     products = [p_values[name] * (len(names) - rank) for rank, name in enumerate(names)]
     corrected = np.maximum.accumulate(products).clip(max=1)
     return dict(zip(names, corrected, strict=True))
+
+
+def with_interval(values: Sequence[float], digits: str = ".3f") -> str:
+    """The mean over seeds and half the width of its 95 % interval, as text."""
+    return f"{np.mean(values):{digits}} ± {half_width(values):{digits}}"
+
+
+def p_of(differences: Sequence[float]) -> float:
+    """p of a t-test of the differences against 0; 1 for a row that is dapo by another name."""
+    differences = np.asarray(differences, dtype=float)
+    if not differences.any():
+        return 1.0
+    t = differences.mean() / (differences.std(ddof=1) / len(differences) ** 0.5)
+    return two_sided_p(t, len(differences) - 1)
