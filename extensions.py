@@ -8,11 +8,9 @@ Symbols: A advantage, ρ token weight, λ coefficient.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
-from delta import normalise
 from grpo import likelihood_ratio
 from infra.head import block_size
 from methods import Method, TokenBatch, TokenOutputs, by_response, dapo_surrogate
@@ -69,34 +67,6 @@ def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     return torch.where(tokens.advantage == 0, 1.0, rho / rho[tokens.advantage != 0].mean())
 
 
-# ---- token weights by p --------------------------------------------------------------------------
-
-
-def weights_by_p(tokens: TokenBatch, v, cfg, pos: int, neg: int) -> torch.Tensor:
-    """ρ by the rank of p on each side, from 0.8 to 1.2 as in DelTA, with DAPO's masses: [N].
-
-    pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
-    Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv
-    2505.12929) and TR-GRPO (arXiv 2511.00066): 1, 1. arXiv 2603.22117: -1, -1. A3PO (Tang et al.
-    2025, arXiv 2512.21625) and DG (arXiv 2603.14608): -1, 1. DelTA on real text: 1, -1.
-    """
-    weight = torch.ones_like(tokens.old_logprob)
-    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
-        logprob, mass = tokens.old_logprob[side], tokens.advantage[side].abs()
-        ordered = logprob.sort().values
-        below = torch.searchsorted(ordered, logprob)
-        not_above = torch.searchsorted(ordered, logprob, right=True)
-        share = (below + not_above) / (2 * max(1, len(logprob)))  # 0 to 1; equal p, equal share
-        ranked = 1 + sign * 0.2 * (2 * share - 1)
-        weight[side] = ranked * mass.sum() / (ranked * mass).sum()  # Σ ρ|A| is DAPO's Σ|A|
-    return weight
-
-
-def advantage_reweighting(tokens: TokenBatch, v, cfg) -> torch.Tensor:
-    """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
-    return normalise(0.3 * tokens.old_logprob.exp() + 0.7)
-
-
 # ---- other proxies -------------------------------------------------------------------------------
 
 
@@ -136,11 +106,6 @@ OTHER_METHODS = {
     "cispo": Method(surrogate=cispo_surrogate, clip_range=None),
     "gspo": Method(weights=by_response, surrogate=gspo_surrogate, clip_range=(3e-4, 4e-4)),
     "dr_grpo": Method(weights=dr_grpo, clip_range=(0.2, 0.2)),
-    "sure_sure": Method(weights=partial(weights_by_p, pos=1, neg=1)),
-    "unsure_unsure": Method(weights=partial(weights_by_p, pos=-1, neg=-1)),
-    "unsure_sure": Method(weights=partial(weights_by_p, pos=-1, neg=1)),
-    "sure_unsure": Method(weights=partial(weights_by_p, pos=1, neg=-1)),
-    "reweighting": Method(weights=advantage_reweighting),
 }
 OTHER_PROXIES = {
     "exact_gradient": lm_head_gradient,

@@ -5,20 +5,22 @@ are J, the policy gradient of expected reward, and entropy. Each row is one more
 """
 
 from dataclasses import fields
+from functools import partial
 
 import torch
 
 import toy
-from config import Config, parse_config, selected_method
+from config import METHODS, Config, parse_config, selected_method
+from delta import normalise
 from grpo import group_advantages, overlong_penalty
 from infra.flags import spelled
 from infra.loading import decoder_of
 from infra.micro_batches import MicroBatch, mini_batches
 from infra.shared_prompts import shares_prompts
-from methods import TokenBatch, dapo_surrogate, packed
+from methods import Method, TokenBatch, dapo_surrogate, packed
 from train import Policy, Rollout, pass_at_theta_old
 
-METHODS = {  # row -> flags of train.py
+ROWS = {  # row -> flags of train.py
     "dapo": "--method dapo",
     "delta": "",
     "delta, K = 0": "--K 0",
@@ -35,8 +37,8 @@ FIRST = 2  # the line of the first row, dapo; J and entropy come before
 
 
 def flags_of_rows(cfg: Config) -> dict[str, Config]:
-    """Row -> its flags: those of METHODS, and cfg if it changes a method or a method's flags."""
-    rows = {name: parse_config(flags.split()) for name, flags in METHODS.items()}
+    """Row -> its flags: those of ROWS, and cfg if it changes a method or a method's flags."""
+    rows = {name: parse_config(flags.split()) for name, flags in ROWS.items()}
     own = [x for x in fields(Config) if x.name == "method" or x.metadata["method"]]
     changed = [x.name for x in own if getattr(cfg, x.name) != x.default]
     if changed:
@@ -127,3 +129,41 @@ def coefficients(tokens: TokenBatch, weights: dict, G: int) -> dict[str, torch.T
     entropy = -(tokens.old_logprob + tokens.entropy) / N
     rows = {name: weight * A / N for name, weight in weights.items()}
     return {"J": J, "entropy": entropy} | rows
+
+
+# ---- token weights by p: methods of `python -m benchmarks gain` alone ----------------------------
+
+
+def weights_by_p(tokens: TokenBatch, v, cfg, pos: int, neg: int) -> torch.Tensor:
+    """ρ by the rank of p on each side, from 0.8 to 1.2 as in DelTA, with DAPO's masses: [N].
+
+    pos, neg: 1 gives sure tokens (p near 1) the larger weights of that side, -1 unsure ones.
+    Published rules differ in these signs, and in their masses. AR-Lopti (Yang et al. 2025, arXiv
+    2505.12929) and TR-GRPO (arXiv 2511.00066): 1, 1. arXiv 2603.22117: -1, -1. A3PO (Tang et al.
+    2025, arXiv 2512.21625) and DG (arXiv 2603.14608): -1, 1. DelTA on real text: 1, -1.
+    """
+    weight = torch.ones_like(tokens.old_logprob)
+    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
+        logprob, mass = tokens.old_logprob[side], tokens.advantage[side].abs()
+        ordered = logprob.sort().values
+        below = torch.searchsorted(ordered, logprob)
+        not_above = torch.searchsorted(ordered, logprob, right=True)
+        share = (below + not_above) / (2 * max(1, len(logprob)))  # 0 to 1; equal p, equal share
+        ranked = 1 + sign * 0.2 * (2 * share - 1)
+        weight[side] = ranked * mass.sum() / (ranked * mass).sum()  # Σ ρ|A| is DAPO's Σ|A|
+    return weight
+
+
+def advantage_reweighting(tokens: TokenBatch, v, cfg) -> torch.Tensor:
+    """ρ ∝ 0.3 p + 0.7 (AR-Lopti, arXiv 2505.12929), here scaled to mean 1: [N]."""
+    return normalise(0.3 * tokens.old_logprob.exp() + 0.7)
+
+
+METHODS_BY_P = {
+    "sure_sure": Method(weights=partial(weights_by_p, pos=1, neg=1)),
+    "unsure_unsure": Method(weights=partial(weights_by_p, pos=-1, neg=-1)),
+    "unsure_sure": Method(weights=partial(weights_by_p, pos=-1, neg=1)),
+    "sure_unsure": Method(weights=partial(weights_by_p, pos=1, neg=-1)),
+    "reweighting": Method(weights=advantage_reweighting),
+}
+METHODS.update(METHODS_BY_P)

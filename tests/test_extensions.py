@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 from references import method_weights, token_batch, token_outputs
 
@@ -120,22 +119,3 @@ def test_the_scalar_proxy_is_1_minus_p():
     features = selected_method(parse_config(["--proxy", "scalar"])).features
     v = features(token_outputs(None, tokens.token, tokens.old_logprob), None)
     torch.testing.assert_close(v, 1 - tokens.old_logprob.exp()[:, None])
-
-
-SIGNS = {"sure": 1, "unsure": -1}
-
-
-@pytest.mark.parametrize("name", ["sure_sure", "unsure_unsure", "unsure_sure", "sure_unsure"])
-def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name):
-    pos, neg = (SIGNS[word] for word in name.split("_"))
-    tokens = token_batch([3, 5, 2, 4, 7])  # A is 1, -1, 0.5, 0 and 1
-    weight = method_weights(tokens, "--method", name)
-    mass = tokens.advantage.abs()
-    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
-        assert (weight * mass)[side].sum() == pytest.approx(float(mass[side].sum()))
-        order = tokens.old_logprob[side].argsort()
-        assert (sign * weight[side][order].diff() > 0).all()
-        spread = 0.2 * (1 - 1 / int(side.sum()))  # ranks are at the middle of equal shares
-        ratio = float(weight[side].max() / weight[side].min())
-        assert ratio == pytest.approx((1 + spread) / (1 - spread))
-    assert (weight[tokens.advantage == 0] == 1).all()

@@ -9,9 +9,8 @@ import torch
 
 import benchmarks.gradients
 from benchmarks import estimators, gain_tables
-from benchmarks.gain_rows import FIRST, coefficients, derived_weights
+from benchmarks.gain_rows import FIRST, coefficients, derived_weights, weights_by_p
 from benchmarks.gradients import decomposed, gradients, sides, step_kls
-from extensions import weights_by_p
 from grpo import group_advantages
 from infra.micro_batches import mini_batches
 from methods import packed

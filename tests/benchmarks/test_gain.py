@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hashed_rewards import rewarded
+from references import method_weights, token_batch
 from toy_runs import HELD_OUT, ROOT, refusal
 
 import config
@@ -26,10 +27,29 @@ def test_derived_rows_by_hand():
     assert {name: pytest.approx(row.tolist()) for name, row in found.items()} == expected
 
 
+SIGNS = {"sure": 1, "unsure": -1}
+
+
+@pytest.mark.parametrize("name", ["sure_sure", "unsure_unsure", "unsure_sure", "sure_unsure"])
+def test_weights_by_p_follow_the_rank_of_p_and_keep_each_side_s_mass(name):
+    pos, neg = (SIGNS[word] for word in name.split("_"))
+    tokens = token_batch([3, 5, 2, 4, 7])  # A is 1, -1, 0.5, 0 and 1
+    weight = method_weights(tokens, "--method", name)
+    mass = tokens.advantage.abs()
+    for side, sign in ((tokens.advantage > 0, pos), (tokens.advantage < 0, neg)):
+        assert (weight * mass)[side].sum() == pytest.approx(float(mass[side].sum()))
+        order = tokens.old_logprob[side].argsort()
+        assert (sign * weight[side][order].diff() > 0).all()
+        spread = 0.2 * (1 - 1 / int(side.sum()))  # ranks are at the middle of equal shares
+        ratio = float(weight[side].max() / weight[side].min())
+        assert ratio == pytest.approx((1 + spread) / (1 - spread))
+    assert (weight[tokens.advantage == 0] == 1).all()
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
-    few = {name: gain_rows.METHODS[name] for name in gain_rows.BY_SIDE}
-    monkeypatch.setattr(gain_rows, "METHODS", few)
+    few = {name: gain_rows.ROWS[name] for name in gain_rows.BY_SIDE}
+    monkeypatch.setattr(gain_rows, "ROWS", few)
 
 
 @pytest.fixture
