@@ -104,8 +104,7 @@ class Parser(ArgumentParser):
 
 def flags_of_methods(config) -> dict[str, str]:
     """Flag -> the only method that uses it."""
-    methods = {option.name: option.metadata["method"] for option in fields(config)}
-    return {name: method for name, method in methods.items() if method}
+    return {x.name: x.metadata["method"] for x in fields(config) if x.metadata["method"]}
 
 
 def of_other_methods(config, method: str) -> list[str]:
@@ -115,8 +114,8 @@ def of_other_methods(config, method: str) -> list[str]:
 
 def defining_flags(config) -> dict:
     """The flags in a Config that a run's results depend on, with their values."""
-    left_out = of_other_methods(config, config.method)
     defining = [option.name for option in fields(config) if not option.metadata["free"]]
+    left_out = of_other_methods(config, config.method)
     return {name: getattr(config, name) for name in defining if name not in left_out}
 
 

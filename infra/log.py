@@ -11,17 +11,9 @@ from infra.ranks import is_first_rank
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 # The metrics in the line of a step
-SHOWN = [
-    "reward",
-    "answered",
-    "response_length",
-    "entropy",
-    "grad_norm",
-    "clip_fraction",
-    "lambda_std",
-]
+SHOWN = ["reward", "answered", "response_length", "entropy", "grad_norm", "clip_fraction"]
 SCORES = ["eval_accuracy", "eval_reward", "eval_greedy"]
-SHOWN += ["seconds", *SCORES]
+SHOWN += ["lambda_std", "seconds", *SCORES]
 
 
 def introduce(run) -> None:

@@ -91,14 +91,8 @@ def padded(responses: list, index: list[int], has_advantage: bool) -> MicroBatch
         ids[row, columns] = torch.from_numpy(tokens)
         mask[row, columns] = True
         token_index.append(torch.arange(first[i], first[i + 1]))
-    device = this_device()
-    return MicroBatch(
-        response_index=index,
-        ids=ids.to(device),
-        mask=mask.to(device),
-        token_index=torch.cat(token_index).to(device),
-        has_advantage=has_advantage,
-    )
+    tensors = [x.to(this_device()) for x in (ids, mask, torch.cat(token_index))]
+    return MicroBatch(index, *tensors, has_advantage)
 
 
 # ---- which responses run together ----------------------------------------------------------------

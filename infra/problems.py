@@ -14,13 +14,7 @@ from functools import partial
 
 from answers.comparison import stands_for_none
 from answers.extraction import boxed_answer, boxes
-from infra.data_sets import (
-    SOURCES,
-    Source,
-    cell_text,
-    option_columns,
-    read_table,
-)
+from infra.data_sets import SOURCES, Source, cell_text, option_columns, read_table
 from infra.errors import UserError, first_line, one_line
 from infra.grading import own_reward, refuse_unmatchable
 from infra.ranks import is_first_rank, on_first_rank

@@ -61,8 +61,9 @@ class Run:
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         self.stop_signal = None  # SIGTERM or SIGINT, once received
 
-        refuse_length(policy.lm.config, self.every_prompt(), cfg.max_new_tokens)
-        identity = self.identity()
+        every_prompt = self.prompts + self.held_out_prompts
+        refuse_length(policy.lm.config, every_prompt, cfg.max_new_tokens)
+        identity = self.identity(every_prompt)
         on_first_rank(files.claim, self.folder, identity, WRITTEN, type(cfg))
         self.state = restore(self.folder, policy, optimizer)
         self.method.memory.update(self.state.memory)
@@ -82,11 +83,7 @@ class Run:
             self.tracker = started_tracker(cfg, self.folder)
         introduce(self)
 
-    def every_prompt(self) -> list[list[int]]:
-        """The prompts for training and for evaluation, as token ids."""
-        return self.prompts + self.held_out_prompts
-
-    def identity(self) -> dict:
+    def identity(self, prompts: list[list[int]]) -> dict:
         """What the results depend on: a folder keeps the run of one identity.
 
         It holds the dtype itself, since --dtype auto may choose another one on the next machine.
@@ -94,7 +91,7 @@ class Run:
         model = Path(self.policy.lm.name_or_path)  # its folder
         dtype = str(ranks.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
         flags = defining_flags(self.cfg) | {"dtype": dtype}
-        seen = {"problems": [self.problems, self.held_out], "prompts": self.every_prompt()}
+        seen = {"problems": [self.problems, self.held_out], "prompts": prompts}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
     def save_samples(self, rollouts: list, tokens, weight) -> None:
@@ -183,16 +180,13 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
     """
     if state.step == 0 and (folder / "model/config.json").exists():
         raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
-    metrics = files.read_lines(folder / "metrics.jsonl")
-    samples = files.read_lines(folder / "samples.jsonl")
-    last = state.step or -1  # from the start, step 0 is evaluated again
-    metrics = [line for line in metrics if line["step"] <= last]
-    samples = [line for line in samples if line["step"] <= last]
     shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
     files.write_json(folder / "config.json", config)
-    files.write_lines(folder / "metrics.jsonl", metrics)
-    files.write_lines(folder / "samples.jsonl", samples)
-    return metrics
+    last = state.step or -1  # from the start, step 0 is evaluated again
+    for path in (folder / "samples.jsonl", folder / "metrics.jsonl"):
+        lines = [line for line in files.read_lines(path) if line["step"] <= last]
+        files.write_lines(path, lines)
+    return lines
 
 
 # ---- checkpoints and models ----------------------------------------------------------------------
