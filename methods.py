@@ -80,14 +80,14 @@ class TokenBatch:
 def packed(
     responses: list,
     rewards: torch.Tensor,
-    advantages: torch.Tensor,
+    advantage: torch.Tensor,
     old_logprob: torch.Tensor,
     entropy: torch.Tensor,
     seed: tuple[int, int] = (0, 0),
 ) -> TokenBatch:
     """The TokenBatch of B rollout.Responses.
 
-    rewards, advantages: [B]. old_logprob, entropy: [N]. seed: (the run's seed, the step).
+    rewards: [B]. advantage, old_logprob, entropy: [N]. seed: (the run's seed, the step).
     """
     run_seed, step = seed
     device = this_device()
@@ -98,7 +98,7 @@ def packed(
         token=token.long().to(device),
         length=length,
         reward=rewards.to(device),
-        advantage=advantages.to(device).repeat_interleave(length),
+        advantage=advantage.to(device),
         sampler_logprob=torch.from_numpy(sampler_logprob).to(device),
         old_logprob=old_logprob,
         entropy=entropy,

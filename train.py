@@ -265,6 +265,7 @@ def train_step(
 
     # A_i = (R_i - mean) / std within each group, the same for all tokens of a response
     advantages = grpo.group_advantages(rewards, cfg.group_size)  # [B]; exactly 0 for equal rewards
+    advantage = advantages.repeat_interleave(length)  # [N]
 
     # One pass at θ_old gives log π_old of every token, and the rows v [N, F] that the method reads,
     # for DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 at first.
@@ -273,10 +274,10 @@ def train_step(
     together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
     # Each mini-batch holds this rank's micro-batches. In a micro-batch all responses have an
     # advantage, or none has. Every rank has equally many of either kind: FSDP runs in lockstep.
-    plan = micro_batches.mini_batches(responses, advantages, size, cfg.micro_batch_tokens, together)
+    plan = micro_batches.mini_batches(responses, advantage, size, cfg.micro_batch_tokens, together)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
     tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
-        responses, rewards, advantages, old_logprob, entropy, seed=(cfg.seed, step)
+        responses, rewards, advantage, old_logprob, entropy, seed=(cfg.seed, step)
     )
     watch.lap("old_logprob")
 

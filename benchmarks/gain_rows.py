@@ -60,10 +60,10 @@ def lines_of_batch(
     length = torch.tensor([len(x.tokens) for x in responses])
     reward = torch.tensor([x.reward for x in rollouts])
     reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
-    advantages = group_advantages(reward, cfg.group_size)
+    advantage = group_advantages(reward, cfg.group_size).repeat_interleave(length)  # [N]
     together = shares_prompts(decoder_of(policy.lm))
     limit = cfg.micro_batch_tokens
-    (plan,) = mini_batches(responses, advantages, len(responses), limit, together)
+    (plan,) = mini_batches(responses, advantage, len(responses), limit, together)
 
     methods = {name: selected_method(own) for name, own in rows.items()}
     passes = {}  # a method's proxy, None for dapo -> (log π_old, entropy, v)
@@ -71,7 +71,7 @@ def lines_of_batch(
         if method.features not in passes:
             passes[method.features] = pass_at_theta_old(policy, [plan], method)
     old_logprob, entropy, _ = passes[None]
-    tokens = packed(responses, reward, advantages, old_logprob, entropy, (cfg.seed, b))
+    tokens = packed(responses, reward, advantage, old_logprob, entropy, (cfg.seed, b))
 
     weights = {}
     for name, method in methods.items():

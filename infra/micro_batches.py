@@ -31,7 +31,7 @@ class MicroBatch(NamedTuple):
     ids: torch.Tensor  # [b, L] prompt, response, padding
     mask: torch.Tensor  # [b, L] bool: the response tokens, n in all
     token_index: torch.Tensor  # [n] their indices among the N packed tokens
-    has_advantage: bool  # False: all its responses have A = 0, on every rank
+    has_advantage: bool  # False: all its tokens have A = 0, on every rank
 
 
 class MiniBatch(NamedTuple):
@@ -47,24 +47,26 @@ class MiniBatch(NamedTuple):
 
 def mini_batches(
     responses: list,
-    advantages: torch.Tensor,
+    advantage: torch.Tensor,
     responses_per_update: int,
     micro_batch_tokens: int,
     share_prompts: bool = False,
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
-    responses: B rollout.Responses. advantages: [B]. micro_batch_tokens: limit on the tokens in a
-    micro-batch, including padding. share_prompts: whether a prompt runs once for its responses.
+    responses: B rollout.Responses. advantage: [N], A of each token. micro_batch_tokens: limit on
+    the tokens in a micro-batch, including padding. share_prompts: whether a prompt runs once for
+    its responses.
     """
     prompts = [response.prompt for response in responses]
     length = [len(response.tokens) for response in responses]
+    any_advantage = [bool(part.any()) for part in advantage.split(length)]  # of each response
     steps = []
     for start in range(0, len(responses), responses_per_update):
         of_step = range(start, min(start + responses_per_update, len(responses)))
         micro_batches = []
         for has_advantage in (True, False):
-            index = [i for i in of_step if bool(advantages[i] != 0) == has_advantage]
+            index = [i for i in of_step if any_advantage[i] == has_advantage]
             blocks = blocks_of_prompts(index, prompts, length, micro_batch_tokens, share_prompts)
             # Every rank gets equally many groups of similar lengths, and none if `index` is empty.
             for group in balanced_groups(blocks, micro_batch_tokens, *rank_and_world()):

@@ -99,7 +99,9 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     policy = Policy(base[0])
     with torch.no_grad():
         whole = outputs(policy, batch)
-    plan = mini_batches(batch, ADVANTAGES, 8, budget)
+    length = torch.tensor([len(each.tokens) for each in batch])
+    advantage = ADVANTAGES.repeat_interleave(length)
+    plan = mini_batches(batch, advantage, 8, budget)
     logprob, entropy, v = pass_at_theta_old(policy, plan, PAPER_METHODS["delta"])
     for ours, expected in ((logprob, whole.logprob), (entropy, whole.entropy)):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
@@ -107,7 +109,7 @@ def test_old_log_probabilities_are_in_packed_order_for_any_micro_batches(base, b
     tokens = packed(
         batch,
         rewards=ADVANTAGES,
-        advantages=ADVANTAGES,
+        advantage=advantage,
         old_logprob=logprob,
         entropy=entropy,
     )

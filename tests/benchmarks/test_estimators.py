@@ -61,14 +61,15 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple[list, dict]
         sampled.append(Response([0], own, np.zeros(len(own), np.float32), "", False))
         rewards.append(float(tokens in rewarded))
     rewards = torch.tensor(rewards)
-    advantages = group_advantages(rewards, G)
-    (plan,) = mini_batches(sampled, advantages, G, 1000)
+    length = torch.tensor([len(tokens) for tokens in responses])
+    advantage = group_advantages(rewards, G).repeat_interleave(length)
+    (plan,) = mini_batches(sampled, advantage, G, 1000)
     old_logprob, entropy = torch.zeros(2, plan.token_count)
     for micro in plan.micro_batches:
         out = policy(micro.ids, micro.mask)
         old_logprob[micro.token_index] = out.logprob.detach()
         entropy[micro.token_index] = out.entropy.detach()
-    tokens = packed(sampled, rewards, advantages, old_logprob, entropy)
+    tokens = packed(sampled, rewards, advantage, old_logprob, entropy)
     return plan.micro_batches, coefficients(tokens, rows_of(tokens), G)
 
 

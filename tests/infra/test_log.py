@@ -64,10 +64,11 @@ def graded(batch):
         rollouts.append(Rollout(response, problem, reward))
     logprob = torch.from_numpy(np.concatenate([each.sampler_logprob for each in batch]))
     N = len(logprob)
+    length = torch.tensor([len(each.tokens) for each in batch])
     tokens = packed(
         batch,
         rewards=torch.zeros(24),
-        advantages=torch.arange(24.0) - 5,
+        advantage=(torch.arange(24.0) - 5).repeat_interleave(length),
         old_logprob=logprob,
         entropy=torch.arange(N) / 100,
     )

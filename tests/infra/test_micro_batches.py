@@ -12,7 +12,7 @@ from rollout import Response
 PROMPTS = [[5, 6, 7], [8], [9, 10]]
 RESPONSES = [[20, 21, 1], [22, 23, 24, 25], [1]]
 REWARDS = torch.tensor([0.0, 2.0, 4.0])
-ADVANTAGES = torch.tensor([0.5, -1, 0])
+ADVANTAGE = torch.tensor([0.5, 0.5, 0.5, -1, -1, -1, -1, 0])
 OLD_LOGPROB, ENTROPY = torch.arange(16.0).split(8)
 
 
@@ -31,16 +31,16 @@ def rollouts():
 @pytest.fixture
 def tokens(rollouts):
     return packed(
-        rollouts, rewards=REWARDS, advantages=ADVANTAGES, old_logprob=OLD_LOGPROB, entropy=ENTROPY
+        rollouts, rewards=REWARDS, advantage=ADVANTAGE, old_logprob=OLD_LOGPROB, entropy=ENTROPY
     )
 
 
-def test_packed_gives_each_token_its_responses_advantage(tokens):
+def test_packed_joins_the_responses(tokens):
     assert len(tokens) == 8
     assert tokens.token.tolist() == [20, 21, 1, 22, 23, 24, 25, 1]
     assert tokens.length.tolist() == [3, 4, 1]
     assert tokens.reward.tolist() == [0, 2, 4]
-    assert tokens.advantage.tolist() == [0.5, 0.5, 0.5, -1, -1, -1, -1, 0]
+    assert torch.equal(tokens.advantage, ADVANTAGE)
     assert tokens.sampler_logprob.tolist() == [0, -1, -2, -3, -4, -5, -6, -7]
     assert torch.equal(tokens.old_logprob, OLD_LOGPROB)
     assert torch.equal(tokens.entropy, ENTROPY)
@@ -70,10 +70,11 @@ OF_RESPONSE = torch.tensor([1.0, -1, 0, 0, 2, 0, 0.5, -0.5, 0, 0, 0, 0])
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(monkeypatch, world):
     rollouts = [response_of([5] * 4, [6] * length) for length in LENGTHS]
+    advantage = OF_RESPONSE.repeat_interleave(torch.tensor(LENGTHS))
     plans = []
     for rank in range(world):
         monkeypatch.setattr(micro_batches, "rank_and_world", lambda rank=rank: (rank, world))
-        plans.append(mini_batches(rollouts, OF_RESPONSE, 4, 60))
+        plans.append(mini_batches(rollouts, advantage, 4, 60))
     for number, parts in enumerate(zip(*plans, strict=True)):
         responses = range(4 * number, 4 * number + 4)
         rounds = zip(*(part.micro_batches for part in parts), strict=True)  # all ranks have as many
@@ -90,6 +91,13 @@ def test_a_plan_covers_each_mini_batch_once_in_equal_steps_within_the_budget(mon
             assert part.micro_batches[: len(active)] == active
             for micro in part.micro_batches:
                 assert len(micro.response_index) < 2 or micro.ids.numel() <= 60
+
+
+def test_a_response_counts_if_any_of_its_tokens_has_an_advantage(rollouts):
+    advantage = torch.tensor([0, 0, 0, 0, -0.5, 0, 0.5, 0])  # the second's sum to 0
+    (plan,) = mini_batches(rollouts, advantage, 3, 6)
+    of_micro = [(micro.has_advantage, micro.response_index) for micro in plan.micro_batches]
+    assert of_micro == [(True, [1]), (False, [0]), (False, [2])]
 
 
 def test_responses_of_similar_length_are_padded_together():

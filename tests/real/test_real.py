@@ -111,7 +111,8 @@ def one_step(words: list[str]) -> None:
             lm, run.tokenizer, prompts, [0, 1, 2], 2, seed=1, max_new_tokens=16, in_flight=2
         )
     assert shares_prompts(decoder_of(run.policy.lm))
-    plan = mini_batches(responses, torch.ones(6), 6, 2 * LONG, share_prompts=True)
+    advantage = torch.ones(sum(len(each.tokens) for each in responses))
+    plan = mini_batches(responses, advantage, 6, 2 * LONG, share_prompts=True)
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
