@@ -19,15 +19,10 @@ import dataclasses
 from functools import partial
 
 import torch
-import trl
-from datasets import Dataset
-from trl.scripts import grpo
-from trl.trainer import GRPOTrainer
-from trl.trainer.utils import add_fused_lm_head
 
 from config import METHODS, Config, check_flags, selected_method
 from infra.data_sets import cell_text
-from infra.errors import UserError, one_line_endings
+from infra.errors import UserError, first_line, one_line_endings
 from infra.flags import Parser, flags_of_methods
 from infra.grading import refuse_unmatchable
 from infra.head import scaled_head
@@ -37,6 +32,16 @@ from infra.rows import Rows
 from infra.tokens import end_tokens, text_decoder
 from methods import DAPO_CLIP, TokenBatch, TokenOutputs, dapo_surrogate
 from verify import reward
+
+with one_line_endings("trl_delta.py"):
+    try:
+        import trl
+        from datasets import Dataset
+        from trl.scripts import grpo
+        from trl.trainer import GRPOTrainer
+        from trl.trainer.utils import add_fused_lm_head
+    except ImportError as error:
+        raise UserError(f"TRL 1.16 is needed, as docs/trl.md says ({first_line(error)})") from error
 
 OURS = [("trl_delta", "right"), ("__main__", "right")]  # our reward function
 OUTPUTS = ("log_probs", "entropy")  # what the head of TRL's pass returns
@@ -53,6 +58,12 @@ class WeightedTrainer(GRPOTrainer):
             raise UserError("--delta-variant fixed_gamma needs a checkpoint's memory: use train.py")
         if cfg.method == "dr_grpo":
             raise UserError("--method dr_grpo needs rewards: use TRL's --scale_rewards none")
+        args = named.get("args")
+        if args and args.importance_sampling_level != "token":
+            raise UserError(
+                f"--importance_sampling_level {args.importance_sampling_level} has one ratio for "
+                "all tokens of a response, so their weights would do nothing: leave it out"
+            )
         rewards = named.get("reward_funcs")
         for each in rewards if isinstance(rewards, list) else [rewards]:
             if (getattr(each, "__module__", ""), getattr(each, "__name__", "")) in OURS:
@@ -81,9 +92,10 @@ class WeightedTrainer(GRPOTrainer):
             head = partial(scaled_head, self.model, self.temperature)
             v = Rows(len(tokens))
             v.add(index, self.method.kept_features(outputs, head))
-        rho = torch.zeros(mask.shape, device=mask.device)
-        rho[mask] = self.method.checked_weights(tokens, v, self.cfg)[index]
-        batch["advantages"] = rho * batch["advantages"][:, None]
+        weighted = torch.zeros(mask.shape, device=mask.device)
+        rho = self.method.checked_weights(tokens, v, self.cfg)
+        weighted[mask] = (rho * tokens.advantage)[index]
+        batch["advantages"] = weighted
         return batch
 
 
@@ -162,7 +174,7 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs
     length = gather(mask.sum(dim=1))
     first = trainer.accelerator.process_index * len(mask)  # this rank's first response
     index = length[:first].sum() + torch.arange(len(outputs.token), device=mask.device)
-    advantage = gather(batch["advantages"])
+    advantage = without_rounding(gather(batch["advantages"]), trainer.num_generations)
 
     def everyone(mine: torch.Tensor) -> torch.Tensor:
         whole = mine.new_zeros(int(length.sum()))
@@ -183,28 +195,51 @@ def on_all_ranks(trainer, batch: dict, mask: torch.Tensor, outputs: TokenOutputs
     return index, tokens
 
 
+def without_rounding(advantages: torch.Tensor, group_size: int) -> torch.Tensor:
+    """A [B], exactly 0 in a group of equal rewards. There TRL leaves -7e-5 for rewards of 0.1.
+
+    A group's advantages sum to 0, so if none is positive, or none negative, they are rounding.
+    """
+    groups = advantages.view(-1, group_size)
+    has_sides = (groups > 0).any(dim=1, keepdim=True) & (groups < 0).any(dim=1, keepdim=True)
+    return (groups * has_sides).view(-1)
+
+
 # ---- the program ---------------------------------------------------------------------------------
 
 
 def right(completions, solution=None, answer=None, **_):
     """R by verify.py, against the data set's column `solution`, else `answer`."""
-    texts = [x if isinstance(x, str) else x[-1]["content"] for x in completions]
-    golds = [short_answer(cell_text(gold, "solution")) for gold in solution or answer]
-    return [reward(text, gold) for text, gold in zip(texts, golds, strict=True)]
+    columns = [column or [None] * len(completions) for column in (solution, answer)]
+    golds = [gold_of(*cells) for cells in zip(*columns, strict=True)]
+    return [reward(text_of(x), gold) for x, gold in zip(completions, golds, strict=True)]
+
+
+def gold_of(solution=None, answer=None) -> str:
+    """The gold answer in a record's cells: in `solution`, or if that is empty, in `answer`."""
+    return short_answer(cell_text(solution, "solution") or cell_text(answer, "answer"))
+
+
+def text_of(completion: str | list[dict]) -> str:
+    """A completion's text; of a chat, the last message's, which may be None or a list of parts."""
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1].get("content") or ""
+    return content if isinstance(content, str) else "".join(x.get("text", "") for x in content)
 
 
 def refuse_golds(data) -> None:
     """Raise UserError if no response can match most of a data set's gold answers for `right`."""
     if not isinstance(data, Dataset):
         return  # a stream, which is read only once
-    columns = [name for name in ("solution", "answer") if name in data.column_names]
-    if not columns:
+    if not {"solution", "answer"} & {*data.column_names}:
         names = ", ".join(data.column_names)
         raise UserError(f"--dataset_name has no column solution or answer, only {names}")
     problems = []
-    for number, gold in enumerate(data[columns[0]], start=1):
+    golds = data.select_columns([x for x in ("solution", "answer") if x in data.column_names])
+    for number, record in enumerate(golds, start=1):
         try:
-            text = short_answer(cell_text(gold, columns[0]))
+            text = gold_of(**record)
         except ValueError as error:
             raise UserError(f"--dataset_name, record {number}, {error}") from error
         problems.append({"problem": f"record {number}", "answer": text})

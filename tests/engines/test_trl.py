@@ -49,8 +49,16 @@ def test_a_range_of_one_is_trls_own_run_bit_for_bit(comparison):
 
 
 @pytest.mark.parametrize("i", range(len(WEIGHTS)), ids=[str(each) for each in WEIGHTS])
-def test_the_weights_are_those_of_our_loop(comparison, i):
-    assert comparison["unlike"][i] < 0.01
+@pytest.mark.parametrize("rewards", [0, 1], ids=["0_and_1", "0.1_and_0.3"])
+def test_the_weights_are_those_of_our_loop(comparison, rewards, i):
+    assert comparison["unlike"][rewards][i] < 0.01
+
+
+def test_trls_advantages_of_equal_rewards_are_rounding(comparison):
+    exact, rounded = comparison["advantages"]
+    for each in (exact, rounded):
+        assert min(each) < -0.1 and max(each) > 0.1
+    assert 0 in exact and 0 not in rounded and min(map(abs, rounded)) < 1e-3
 
 
 def save_closed_by_signs(lm, folder) -> None:
@@ -151,6 +159,35 @@ def test_the_column_may_be_called_answer():
     assert trl_delta.right(["\\boxed{2}", "\\boxed{3}"], answer=["2", 2]) == [1.0, 0.0]
 
 
+def test_an_answer_fills_an_empty_solution():
+    cells = {"solution": ["", None, "3"], "answer": ["2", 2, "proof"]}
+    trl_delta.refuse_golds(Dataset.from_dict({"solution": ["", None, "3"], "answer": 3 * ["2"]}))
+    assert trl_delta.right(["\\boxed{3}", "\\boxed{2}", "\\boxed{3}"], **cells) == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ({"content": None, "tool_calls": []}, 0.0),
+        ({"tool_calls": []}, 0.0),
+        ({"content": [{"type": "text", "text": "\\boxed{"}, {"type": "text", "text": "2}"}]}, 1.0),
+    ],
+)
+def test_a_message_may_have_no_text_or_parts(message, expected):
+    assert trl_delta.right([[{"role": "assistant"} | message]], ["2"]) == [expected]
+
+
+def test_advantages_of_equal_rewards_are_exactly_0():
+    groups = [
+        [-7e-5] * 4,
+        [3e-4, 0, 0, 3e-4],
+        [-1.5, 0.5, 0.5, 0.5],
+        [0.0] * 4,
+    ]  # TRL's 0: no reward
+    found = trl_delta.without_rounding(torch.tensor(groups).view(-1), 4)
+    assert found.tolist() == [0.0] * 8 + groups[2] + [0.0] * 4
+
+
 def characters(completions: list[str], **_) -> list[float]:
     """A stand-in for the reward, a response's length: short responses would all be wrong."""
     return [float(len(text)) for text in completions]
@@ -216,7 +253,13 @@ def test_the_methods_clip_range_is_trls(monkeypatch):
     assert ranges == [(0.2, 0.28, 10.0), (0.2, 0.2, 10.0), (0.2, 0.5, 10.0)]
 
 
-REFUSED = ["--method sapo", "--method dr_grpo", "--delta-variant fixed_gamma"]
+REFUSED = [
+    "--method sapo",
+    "--method dr_grpo",
+    "--delta-variant fixed_gamma",
+    "--importance_sampling_level sequence",
+    "--importance_sampling_level sequence --loss_type luspo",
+]
 
 
 @pytest.mark.parametrize("flags", REFUSED)

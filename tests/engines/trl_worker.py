@@ -23,6 +23,7 @@ from trl.scripts import grpo
 
 import toy
 from config import Config, selected_method
+from grpo import group_advantages
 from infra.micro_batches import mini_batches
 from infra.ranks import end_ranks, from_all_ranks, rank_and_world
 from methods import packed
@@ -68,27 +69,45 @@ def metrics(trainer) -> list[dict]:
 
 
 def compared() -> dict:
-    """Compares token weights in [1, 1] with TRL's own run, and ρ of one batch with our loop's."""
+    """Compares token weights in [1, 1] with TRL's own run, and ρ of two batches with our loop's.
+
+    In the second batch the rewards are 0.1 and 0.3, where TRL's A is not 0 for equal rewards.
+    """
     theirs = trainer_of(GRPOTrainer, toy.BASES["sharpen"])
     theirs.train()
     ones = trainer_of(WeightedTrainer, toy.BASES["sharpen"], Config(lam_min=1.0, lam_max=1.0))
     ones.train()
-    examples = next(iter(ones.get_train_dataloader()))
-    batch = GRPOTrainer._generate_and_score_completions(ones, examples)
-    batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)  # leaves out last tokens
     pairs = zip(theirs.model.parameters(), ones.model.parameters(), strict=True)
+    fresh = trainer_of(WeightedTrainer, toy.BASES["sharpen"], Config())  # still earns rewards
+    fresh.model.train()
+    examples = next(iter(fresh.get_train_dataloader()))
+    unlike, advantages = [], []
+    for fresh.reward_funcs in ([right], [tenths]):
+        torch.manual_seed(rank_and_world()[0])  # the same responses for both
+        batch = GRPOTrainer._generate_and_score_completions(fresh, examples)
+        # leaves out last tokens
+        batch["tool_mask"] = torch.roll(batch["completion_mask"], -1, dims=1)
+        advantages.append(on_all_ranks(batch["advantages"].tolist()))
+        unlike.append([share_unlike(fresh, batch, weights) for weights in WEIGHTS])
     return {
         "same_metrics": metrics(ones) == metrics(theirs),
         "same_parameters": all(torch.equal(a, b) for a, b in pairs),
         "rewards": [row["reward"] for row in metrics(theirs) if "reward" in row],
-        "unlike": [share_unlike(ones, batch, weights) for weights in WEIGHTS],
+        "unlike": unlike,
+        "advantages": advantages,  # TRL's
     }
+
+
+def tenths(completions: list[str], solution: list[str], **_) -> list[float]:
+    """0.3 for a right answer, else 0.1."""
+    return [0.3 if reward else 0.1 for reward in right(completions, solution)]
 
 
 def share_unlike(trainer, batch: dict, weights: dict) -> float:
     """The share of tokens whose ρ A from the trainer and from our own loop differ, on one batch.
 
-    If a method keeps only some tokens, rounding may swap tokens of equal priority.
+    Our loop computes its own A, which is 0 for equal rewards; elsewhere TRL's differs by its ε. If
+    a method keeps only some tokens, rounding may swap tokens of equal priority.
     """
     cfg = Config(**weights, group_size=G)
     trainer.cfg, trainer.method = cfg, selected_method(cfg)
@@ -96,24 +115,27 @@ def share_unlike(trainer, batch: dict, weights: dict) -> float:
         weighted = trainer._generate_and_score_completions([])["advantages"]  # [B, T]
 
     mine = rollouts_of(batch)
-    rollouts, advantages = on_all_ranks(mine), on_all_ranks(batch["advantages"].tolist())
-    advantages = torch.tensor(advantages)
-    plan = mini_batches(rollouts, advantages, len(rollouts), 4096)
+    rollouts, trls = on_all_ranks(mine), torch.tensor(on_all_ranks(batch["advantages"].tolist()))
+    (rewards,) = (torch.tensor(list(newest)) for newest in trainer._logs["rewards"].values())
+    length = torch.tensor([len(each.tokens) for each in rollouts])
+    advantage = group_advantages(rewards, G).repeat_interleave(length)  # [N]
+    plan = mini_batches(rollouts, advantage, len(rollouts), 4096)
     old = pass_at_theta_old(Policy(trainer.model), plan, trainer.method)
     tokens = packed(
         rollouts,
-        rewards=torch.full_like(advantages, torch.nan),  # TRL does not return them
-        advantages=advantages,
+        rewards=rewards,
+        advantage=advantage,
         old_logprob=old[0],
         entropy=old[1],
         seed=(0, trainer.args.seed + trainer.state.global_step),
     )
-    expected = trainer.method.checked_weights(tokens, old[2], cfg) * tokens.advantage  # [N]
+    rho = trainer.method.checked_weights(tokens, old[2], cfg)
+    expected = rho * trls.repeat_interleave(length) * (advantage != 0)  # [N]
     first = rank_and_world()[0] * len(mine)
     span = slice(tokens.span(first).start, tokens.span(first + len(mine) - 1).stop)
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
     apart = (weighted[mask] - expected[span]).abs()
-    return float((apart > 1e-4).float().mean())
+    return float((apart > 1e-3).float().mean())
 
 
 def rollouts_of(batch: dict) -> list[Response]:

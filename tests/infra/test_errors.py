@@ -1,7 +1,11 @@
 """Tests infra/errors.py: an error that users can act on ends a program with one line and a code."""
 
+import runpy
+import sys
+
 import pytest
 import torch
+from forked import ROOT
 
 from infra import errors
 from infra.errors import GRACE, Stop, UserError, one_line_endings
@@ -33,3 +37,12 @@ def test_an_error_ends_with_one_line_and_a_code(error, code, said, rank, monkeyp
     silent = rank == 1 and code == 130
     assert capsys.readouterr().err == ("" if silent else f"train.py: {said}\n")
     assert slept == ([GRACE] if rank == 1 and not silent else [])
+
+
+def test_trl_delta_without_trl_ends_in_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(ROOT / "trl_delta.py"))
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("trl_delta.py: TRL 1.16 is needed") and said.count("\n") == 1
