@@ -8,7 +8,7 @@
 The first command takes the flags of train.py. Each row of a table is a weighting; --method, --proxy
 and the flags of a method add a row. Batches and results are stored in --output-dir, so the same
 command resumes after a kill. gain_rows.py defines the rows, gradients.py computes their gradients,
-estimators.py defines the estimates, and gain_tables.py prints them. See docs/results/gain.md.
+estimators.py defines the estimates, and gain_tables.py prints them. See docs/help.md.
 
 Memory holds the gradients of some 12 parts of the rows in float32, and each block's sums of J and
 of the entropy's gradient, in bfloat16 for a large model. On a CPU these sums stay in files, which

@@ -82,7 +82,7 @@ def test_as_many_responses_are_planned_as_the_sampler_admits(monkeypatch):
 
 def test_every_row_of_the_page_is_planned():
     """A row has the model and the GPUs; in the second table the largest settings follow."""
-    page = (ROOT / "docs/results/memory.md").read_text().splitlines()
+    page = (ROOT / "docs/cost.md").read_text().splitlines()
     rows = [line.strip("| ").split(" | ") for line in page if line.startswith("| ")]
     rows = [row for row in rows if row[0] in MODELS]
     found = []
