@@ -6,16 +6,22 @@ import json
 import re
 import shlex
 import textwrap
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import ROOT
 from references import two_sides
+from torch.distributed.run import get_args_parser
 
 import evaluate
 import minimal
+from benchmarks import gain, plan
 from benchmarks.__main__ import WHERE
-from config import parse_config
+from config import Config, parse_config
+from infra.flags import spelled
 
 PAGES = [
     ROOT / "README.md",
@@ -30,14 +36,63 @@ METRICS = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1]
 
 def code_blocks(text: str, language: str = "") -> list[str]:
     """A page's fenced blocks with this tag, or with none."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for tag, block in blocks if tag == language]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_points_to_a_file(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith("https://"):
-            assert (page.parent / target).exists(), target
+def prose(page: Path) -> str:
+    """A page's text, or the Markdown cells of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings: lower case, hyphens, no other signs."""
+    text = re.sub(r"^```.*?^```$", "", prose(page), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+READ = [*PAGES, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_points_to_a_file_and_a_heading(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        path, _, heading = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), target
+        assert not heading or heading in anchors(file.resolve()), target
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_that_is_named_exists(page):
+    """Names in backticks, such as `docs/help.md`; after `git show` they are of another commit."""
+    for name in re.findall(
+        r"`((?:docs|notebooks|toy|programs|infra|benchmarks|tests|results)/[\w/]+\.(?:md|py|ipynb))",
+        prose(page),
+    ):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_flag_that_is_named_exists():
+    """Those with an underscore, --delta and --epsilon are TRL's, and --power is an example."""
+    settings = [Config, evaluate.Settings, gain.Size, plan.Cards]
+    known = {spelled(option.name) for each in settings for option in fields(each)}
+    for parser in (minimal.parser, get_args_parser()):
+        known |= {text for action in parser._actions for text in action.option_strings}
+    for path in (*(ROOT / "benchmarks").glob("*.py"), ROOT / "tests/answers/tables.py"):
+        known |= set(re.findall(r'"(--[\w-]+)"', path.read_text()))
+    known |= {"--delta", "--epsilon", "--power"}
+    for page in PAGES:
+        named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", prose(page)))
+        assert {name for name in named if "_" not in name} <= known, page
 
 
 def commands() -> list[str]:
