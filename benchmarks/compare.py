@@ -6,12 +6,17 @@
     python -m benchmarks compare FILE.csv --contrasts "delta 5e-7 - dapo 6e-7" ...
 
 A row is a method and its flags; FLAGS are train.py's, for all runs. The first row is the reference.
-Only seeds that all rows have are compared. A stopped command goes on where it was. Choose the seeds
-and the contrasts before the first run.
+With --tune, every rate is trained on the tuning seeds alone. On --seeds a row is trained at the
+rate with the best mean reward there, or at the rates that --contrasts name. A stopped command goes
+on where it was. Choose the seeds and the contrasts before the first run.
 """
 
+import shlex
 import shutil
+import subprocess
+import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from itertools import product
@@ -20,15 +25,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+import benchmarks.known_credit  # noqa: F401  a method and a proxy of the toy
 import train
 from benchmarks.statistics import holm, p_of, with_interval
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import UserError
-from infra.flags import spelled
-from infra.folder import read_json, read_lines
+from infra.flags import module_of, spelled
+from infra.folder import read_json, read_lines, write_json
 
-# The mean reward of the steps, the last step's, the last evaluation's accuracy, that of the
+LAST = 5  # steps at the end of a run
+RECORD = "compare.json"  # of a finished run, in its folder: curves, what was measured, the commit
+OWN = "at its rates"
+# The mean reward of all steps and of the last ones, the last evaluation's accuracy, that of the
 # likeliest responses, and the last step's entropy
 OUTCOMES = ["reward", "last", "accuracy", "greedy", "entropy"]
 short = partial(np.format_float_scientific, trim="-", exp_digits=1)  # 5e-7
@@ -45,16 +54,18 @@ def compare(args) -> None:
     parser.add_argument("--rates", nargs="+", default=[], help="of every row; default: train.py's")
     parser.add_argument("--seeds", type=numbers, default=[0], help="such as 1-8 or 1,2,5-7")
     parser.add_argument("--tune", type=numbers, default=[], help="seeds that only choose rates")
+    parser.add_argument(
+        "--climb", action="store_true", help="tune the middle --rates, and go on from an edge"
+    )
     parser.add_argument("--contrasts", nargs="+", default=[], help='"ROW RATE - ROW RATE"')
+    parser.add_argument("--measure", help="FILE.py:FUNCTION or module:FUNCTION, of a run's flags")
     parser.add_argument("--light", action="store_true", help="delete each run's weights at its end")
     parser.add_argument("--csv", help="write the finished runs to this file")
     args, shared = parser.parse_known_args(args.flags)
     if args.source.suffix == ".csv":
         runs = from_csv(args.source, args.rows)
     else:
-        rows = product((*args.tune, *args.seeds), args.rows, args.rates or [""])
-        for cfg in [flags_of_run(args.source, *row, shared) for row in rows]:  # all are read first
-            train_run(cfg, args.light)
+        Training(args, shared).run()
         runs = from_folders(args.source)
     if args.csv:
         runs.to_csv(args.csv, index=False)
@@ -71,28 +82,114 @@ def numbers(text: str) -> list[int]:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def flags_of_run(out: Path, seed: int, row: str, rate: str, shared: list[str]) -> Config:
-    """The flags of one run, whose folder in `out` is named after them. Raises UserError."""
-    words = [*row.split(), *(["--lr", rate] if rate else [])]
-    name = "-".join(word.strip("-").replace("/", "-") for word in words if word != "--lr")
-    own = ["--seed", str(seed), "--output-dir", str(out / f"{name}-{seed}")]
-    return parse_config(["--method", *words, *shared, *own])
+class Training:
+    """What a command trains, seed by seed: first the tuning seeds, then those that count."""
+
+    def __init__(self, args, shared: list[str]):
+        """All flags are read before the first run. Raises UserError."""
+        self.args, self.shared = args, shared
+        self.measure = function_of(args.measure) if args.measure else None
+        self.rates = sorted(args.rates, key=float) or [""]
+        for row, rate in product(args.rows, self.rates):
+            self.flags(row, rate, 0)
+
+    def run(self) -> None:
+        """Train what is missing. Raises UserError."""
+        args = self.args
+        cells = list(product(args.rows, self.rates))
+        if args.tune:
+            best = {row: self.best_rate(row) for row in args.rows}
+            named = [x.strip() for pair in args.contrasts for x in pair.split(" - ")]
+            cells = [*best.items()]
+            if named:  # "ROW at its rates" or "ROW RATE"
+                own = {f"{row} {OWN}": (row, rate) for row, rate in best.items()}
+                cells = [own.get(x) or tuple(x.rsplit(maxsplit=1)) for x in dict.fromkeys(named)]
+        for seed, (row, rate) in product(args.seeds, dict.fromkeys(cells)):
+            self.train(row, rate, seed)
+
+    def best_rate(self, row: str) -> str:
+        """The rate with the highest mean reward over the tuning seeds, the lowest of equal ones.
+
+        With --climb the three middle rates are tried first, then the next one while the best is at
+        the edge of those tried.
+        """
+        rates = self.rates
+        middle = max(0, len(rates) // 2 - 1)
+        tried = range(middle, min(middle + 3, len(rates))) if self.args.climb else range(len(rates))
+        low, high = tried[0], tried[-1]
+        while True:
+            rewards = {}
+            for rate in rates[low : high + 1]:
+                runs = [self.train(row, rate, seed) for seed in self.args.tune]
+                rewards[rate] = np.mean([np.mean(run["rewards"]) for run in runs])
+            best = max(rewards, key=rewards.get)
+            if best == rates[low] and low > 0:
+                low -= 1
+            elif best == rates[high] and high < len(rates) - 1:
+                high += 1
+            else:
+                print(f"{row}: {best} of {', '.join(f'{x} {y:.4f}' for x, y in rewards.items())}")
+                return best
+
+    def flags(self, row: str, rate: str, seed: int) -> list[str]:
+        """The flags of train.py of one run, whose folder in OUT is named after them."""
+        words = [*row.split(), *(["--lr", rate] if rate else [])]
+        name = "-".join(word.strip("-").replace("/", "-") for word in words if word != "--lr")
+        own = ["--seed", str(seed), "--output-dir", str(self.args.source / f"{name}-{seed}")]
+        flags = ["--method", *words, *self.shared, *own]
+        parse_config(flags)  # raises
+        return flags
+
+    def train(self, row: str, rate: str, seed: int) -> dict:
+        """Train one run to its end, unless it has been. Returns its record. Raises UserError."""
+        flags = self.flags(row, rate, seed)
+        cfg = parse_config(flags)
+        folder = Path(cfg.output_dir)
+        if (folder / "config.json").exists():
+            config = read_json(folder / "config.json")
+            names = {*flags_read()} - {"dtype"}  # which may be auto
+            changed = sorted(x for x in names if config[x] != getattr(cfg, x))
+            if changed:
+                what = spelled(changed[0])
+                raise UserError(f"{folder} was run with another {what}: use another OUT")
+        if (folder / RECORD).exists():
+            return read_json(folder / RECORD)
+        begun = time.monotonic()
+        train.train(cfg)
+        steps = [line for line in read_lines(folder / "metrics.jsonl") if line["step"] > 0]
+        record = {
+            "rewards": [line["reward"] for line in steps],
+            "entropies": [line["entropy"] for line in steps],
+            "measured": self.measure(cfg) if self.measure else {},
+            "seconds": round(time.monotonic() - begun, 1),
+            "commit": commit(),
+            "flags": shlex.join(flags),
+        }
+        write_json(folder / RECORD, record)  # from here on the run is finished
+        if self.args.light:
+            for path in filter(Path.is_dir, [*folder.iterdir()]):
+                shutil.rmtree(path)  # checkpoints and models
+        return record
 
 
-def train_run(cfg: Config, light: bool) -> None:
-    """Train one run to its end, unless its folder has all steps already. Raises UserError."""
-    folder = Path(cfg.output_dir)
-    if (folder / "config.json").exists():
-        config = read_json(folder / "config.json")
-        names = {*flags_read()} - {"dtype"}  # which may be auto
-        changed = sorted(x for x in names if config[x] != getattr(cfg, x))
-        if changed:
-            raise UserError(f"{folder} was run with another {spelled(changed[0])}: use another OUT")
-        if is_finished(config, read_lines(folder / "metrics.jsonl")):
-            return
-    train.train(cfg)
-    for path in filter(Path.is_dir, [*folder.iterdir()] if light else []):
-        shutil.rmtree(path)  # checkpoints and models
+def function_of(text: str) -> Callable[[Config], dict[str, float]]:
+    """The function of --measure, which gets a finished run's flags. Raises UserError."""
+    place, _, name = text.rpartition(":")
+    function = getattr(module_of("measure", place), name, None) if place else None
+    if not callable(function):
+        raise UserError(f"--measure {text}: there is no such function: write FILE.py:FUNCTION")
+    return function
+
+
+def commit() -> str:
+    """The commit of the code that runs, with `+` if files differ from it; "" without git."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    return said.stdout.strip()
 
 
 def flags_read() -> list[str]:
@@ -100,39 +197,39 @@ def flags_read() -> list[str]:
     return [x.name for x in fields(Config) if x.name in COMPARED or not x.metadata["free"]]
 
 
-def is_finished(config: dict, metrics: list[dict]) -> bool:
-    return bool(metrics) and metrics[-1]["step"] >= config["steps"]
-
-
 def from_folders(out: Path) -> pd.DataFrame:
     """A line for each finished run in `out`. Raises UserError if there is none.
 
     A row's name has the flags that differ between the runs, unless its method's are the same.
     """
-    found = [path.parent for path in out.glob("*/config.json")]
-    read = [(read_json(x / "config.json"), read_lines(x / "metrics.jsonl")) for x in found]
-    runs = [pair for pair in read if is_finished(*pair)]
-    if not runs:
+    found = [path.parent for path in sorted(out.glob("*/config.json"))]
+    finished = [x for x in found if (x / RECORD).exists()]
+    if not finished:
         raise UserError(f"{out} has no finished run")
-    print(f"{len(runs)} finished runs, {len(read) - len(runs)} unfinished")
-    names = {x for x in flags_read() if len({str(config[x]) for config, _ in runs}) > 1} - OF_A_RUN
+    print(f"{len(finished)} finished runs, {len(found) - len(finished)} unfinished")
+    runs = [(read_json(x / "config.json"), read_json(x / RECORD), x) for x in finished]
+    names = {x for x in flags_read() if len({str(cfg[x]) for cfg, _, _ in runs}) > 1} - OF_A_RUN
     lines = []
-    for config, metrics in runs:
+    for config, record, folder in runs:
         usual = parse_config(["--method", config["method"]])
         own = [x for x in sorted(names) if x in COMPARED or config[x] != getattr(usual, x)]
-        steps, end = [line for line in metrics if line["step"] > 0], metrics[-1]
-        rewards = [line["reward"] for line in steps]
         name = " ".join([config["method"], *(f"{spelled(x)} {config[x]}" for x in own)])
-        accuracy = end.get("eval_accuracy", end.get("eval_reward"))
-        outcomes = np.mean(rewards), rewards[-1], accuracy, end.get("eval_greedy")
-        lines.append([name, config["lr"], config["seed"], *outcomes, steps[-1]["entropy"]])
-    return pd.DataFrame(lines, columns=["row", "rate", "seed", *OUTCOMES])
+        rewards, entropies = record["rewards"], record["entropies"]
+        end = read_lines(folder / "metrics.jsonl")[-1]
+        line = {"row": name, "rate": config["lr"], "seed": config["seed"]}
+        line |= {"reward": np.mean(rewards), "last": np.mean(rewards[-LAST:])}
+        line |= {"accuracy": end.get("eval_accuracy", end.get("eval_reward"))}
+        line |= {"greedy": end.get("eval_greedy"), "entropy": entropies[-1]} | record["measured"]
+        curves = {"rewards": rewards, "entropies": entropies}
+        line |= {x: " ".join(f"{y:.6g}" for y in values) for x, values in curves.items()}
+        lines.append(line | {x: record[x] for x in ("seconds", "commit", "flags")})
+    return pd.DataFrame(lines).sort_values(["seed", "row", "rate"])
 
 
 def from_csv(path: Path, rows: list[str]) -> pd.DataFrame:
     """The lines of a CSV of --csv, of results/training.csv or of results/races.csv."""
     runs = pd.read_csv(path)
-    if "rewards" in runs:  # training.csv has the reward of every step
+    if "rewards" in runs and "reward" not in runs:  # training.csv has the reward of every step
         curves = [[float(x) for x in text.split()] for text in runs["rewards"]]
         runs["reward"], runs["last"] = zip(*[(np.mean(x), x[-1]) for x in curves], strict=True)
     if "rate" not in runs:  # in races.csv it is the last word of a row

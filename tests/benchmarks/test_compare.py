@@ -1,7 +1,5 @@
 """Tests benchmarks/compare.py: runs of the toy, tables computed by hand, and those in results/."""
 
-import json
-
 import pytest
 from hashed_rewards import rewarded
 from toy_runs import PROBLEMS, ROOT, SMALL
@@ -57,10 +55,7 @@ def test_runs_are_trained_once_and_their_rows_are_named_by_what_differs(tmp_path
     assert "another --temperature" in refusal(capsys, *command, "--temperature", "0.9")
     assert "invalid choice" in refusal(capsys, tmp_path / "new", "--rows", "dapo", "none")
     assert not (tmp_path / "new").exists()
-    (folder / "config.json").write_text(
-        (folder / "config.json").read_text().replace('"steps": 1', '"steps": 2')
-    )
-    assert json.loads((folder / "config.json").read_text())["steps"] == 2
+    (folder / "compare.json").unlink()  # as after a kill between the last step and the end
     assert "seeds: [1]; incomplete: [2]" in main_and_refusal(capsys, tmp_path / "out")
 
 
