@@ -34,7 +34,7 @@ from infra.errors import UserError, one_line_endings
 from infra.evaluation_files import load_benchmarks, saved_responses, write_averages
 from infra.flags import Parser, flag
 from infra.grading import grade_on_ranks
-from infra.loading import load_model
+from infra.loading import computation_dtype, load_model
 from infra.log import shown_prompt
 from infra.model_files import locate
 from infra.problems import (
@@ -157,7 +157,7 @@ def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ..
         refuse_length(model_config, prompts[name], cfg.max_new_tokens)
     _, examples = encode_prompts(EXAMPLES, *encoding)
     flags = {name: getattr(cfg, name) for name in SAMPLING_FLAGS}
-    dtype = ranks.computation_dtype(cfg.dtype)
+    dtype = computation_dtype(cfg.dtype)
     flags["dtype"] = str(dtype).removeprefix("torch.")  # auto may differ on another machine
     identity = partial(files.identity_of, "evaluate", flags, model, prompts=examples)
     settings = on_first_rank(identity)

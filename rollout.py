@@ -28,7 +28,7 @@ from infra import sampler
 from infra.onednn import packed_weights
 from infra.progress import Progress
 from infra.ranks import shared_by_ranks
-from infra.sampler import Batch, Running, cache_capacity, room
+from infra.sampler import Batch, Running, cache_capacity, next_rows, room
 from infra.tokens import end_tokens, stop_finder, stop_texts, text_decoder
 
 # A run's seeds lie around SEED_STRIDE * seed: plus the step for random token weights, minus the
@@ -124,7 +124,7 @@ def rollout(
     def sample_share(share: list[tuple]) -> list[Response]:
         # The tokens and the length of a Running include its prompt.
         running = [Running(prompt, np.random.default_rng(key)) for prompt, key in share]
-        sample(lm, running, ends, sampling, at_stop)
+        generate_all(lm, running, ends, sampling, at_stop)
         return [done(each) for each in running]
 
     def done(running: Running) -> Response:
@@ -138,21 +138,25 @@ def rollout(
 
 
 def never(earlier: torch.Tensor, new: torch.Tensor) -> int:
-    """The `at_stop` of `sample` without stop texts: 0, since no token completes one."""
+    """The `at_stop` of `generate_all` without stop texts: 0, since no token completes one."""
     return 0
 
 
 @torch.no_grad()
-def sample(
+def generate_all(
     lm, responses: list[Running], ends: list[int], sampling: Sampling, at_stop=never
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
-    Hugging Face `generate` runs in chunks of CHUNK tokens. A GPU records the kernels of a chunk's
-    first token as a CUDA graph, and launches them again for each further token. Between chunks
-    finished responses leave, and the longest too if the caches grow too large. Once at most half of
-    a batch could go on while others wait, the batch is dissolved: its responses wait too, and a new
-    batch takes those with the fewest new tokens. Raises FloatingPointError.
+    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks finished responses leave,
+    and waiting ones take their places. For example, 20 responses, of which 8 may be in flight:
+
+        8 run                 12 wait
+        5 of them go on       12 wait    after a chunk that 3 have ended in
+        0                     16 wait    1 more has ended: 4 are half of 8, so they wait, too
+        8 run                  8 wait    the 8 with the fewest new tokens
+
+    Raises FloatingPointError if a logit is NaN or +inf.
     """
     limit = min(sampling.in_flight, len(responses))
     capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
@@ -183,14 +187,11 @@ def sample(
                     each.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
                     progress.update(each.finished)
 
-                rows = [i for i in range(len(running)) if not running[i].finished]
-                rows.sort(key=lambda i: len(running[i]))  # if the caches are full, the longest wait
-                fit = room([running[i] for i in rows], limit, capacity)
-                if waiting and fit <= size / 2:
-                    fit = 0  # dissolves the batch
-                waiting += [running[i] for i in rows[fit:]]
-                running = [running[i] for i in rows[:fit]]
-                batch.keep(rows[:fit])
+                fewest = size // 2 + 1 if waiting else 1
+                rows, away = next_rows(running, fewest, limit, capacity)
+                waiting += [running[i] for i in away]
+                running = [running[i] for i in rows]
+                batch.keep(rows)
 
 
 # ---- problems ------------------------------------------------------------------------------------

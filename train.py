@@ -82,7 +82,7 @@ def prepare(cfg: config.Config) -> Run:
     ranks.start_ranks()
     folder, _, _ = locate(model_folder(cfg))  # the model's folder; reads no weights yet
     problems, held_out = load_sets(cfg)  # refuses gold answers that no response can match
-    dtype = ranks.computation_dtype(cfg.dtype)
+    dtype = loading.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
     optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
@@ -99,16 +99,21 @@ class Policy(torch.nn.Module):
 
     The log-probabilities are computed in float32, in blocks of tokens, so no [n, V] tensor exists.
     With Qwen3's vocabulary it would take 12 GB for one response of 20,000 tokens. The Policy is
-    FSDP's root, so inside `forward` the head's parameters are full tensors. unsharded_lm: the same
-    modules without shards or hooks; None if `lm` is not sharded.
+    FSDP's root, so inside `forward` the head's parameters are full tensors.
+
+    FSDP shards `lm` and hangs hooks into it, which gather a layer's weights whenever it runs. For
+    `generate`, whose every token runs every layer, a second tree of the same modules has no hooks:
+
+        lm           hooks, this rank's shards      trains
+        sampling_lm  no hooks, no weights           samples, when `unsharded` lends it lm's weights
     """
 
-    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, unsharded_lm=None):
+    def __init__(self, lm: torch.nn.Module, temperature: float = 1.0, sampling_lm=None):
+        """sampling_lm: on the meta device; None if `lm` is not sharded, and samples, too."""
         super().__init__()
         self.lm = lm
         self.temperature = temperature
-        # A list hides it from nn.Module. Its tensors are meta, until `unsharded` lends it `lm`'s.
-        self.unsharded_lm = [unsharded_lm or lm]
+        self.sampling_lm = [sampling_lm or lm]  # a list, so its weights are no parameters
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
         """The outputs of the n tokens that mask [b, L] marks in ids [b, L], padded on the right."""
@@ -117,23 +122,22 @@ class Policy(torch.nn.Module):
         hidden = shared_prompts.states(decoder, ids, mask)  # [n, H], one position before each token
 
         # W is converted here, not per block, so autograd sums the blocks' gradients in float32.
-        weights = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W, b
+        W_b = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W and b
         size = head.block_size(ids.device, self.lm.config.vocab_size)  # tokens
         blocks = zip(hidden.split(size), token.split(size), strict=True)
         # The backward pass computes each block's logits again. A rank with n = 0 has one empty
         # block, so that its passes run too; its gradients are 0.
         outputs = [
-            checkpoint(self.logprob_of_block, *block, *weights, use_reentrant=False)
-            for block in blocks
+            checkpoint(self.logprob_of_block, *block, *W_b, use_reentrant=False) for block in blocks
         ]
         columns = [torch.cat(column) for column in zip(*outputs, strict=True)]
         return methods.TokenOutputs(hidden.detach(), token, *columns)
 
     def logprob_of_block(
-        self, hidden: torch.Tensor, token: torch.Tensor, *weights: torch.Tensor
+        self, hidden: torch.Tensor, token: torch.Tensor, *W_b: torch.Tensor
     ) -> list[torch.Tensor]:
         """[log p of the tokens], or without gradients, as at θ_old, [log p, entropy]."""
-        logits = head.scaled_logits(hidden, weights, self.lm.config, self.temperature)  # [block, V]
+        logits = head.scaled_logits(hidden, W_b, self.lm.config, self.temperature)  # [block, V]
         logp = logits.log_softmax(dim=-1)
         del logits
         logprob = -nll_loss(logp, token, reduction="none")
@@ -144,15 +148,11 @@ class Policy(torch.nn.Module):
 
     @contextmanager
     def unsharded(self) -> Iterator[torch.nn.Module]:
-        """The model for `generate`, without hooks, with full weights. All ranks enter together.
-
-        FSDP's hooks would gather each layer for each token. So a second tree of modules, without
-        hooks, gets the gathered tensors.
-        """
+        """sampling_lm with the full weights of `lm`. All ranks enter together."""
         shards = [module for module in self.modules() if isinstance(module, FSDPModule)]
         for module in shards:
             module.unshard()
-        lm = self.unsharded_lm[0]
+        lm = self.sampling_lm[0]
         for plain, sharded in zip(lm.modules(), self.lm.modules(), strict=True):
             tensors = chain(
                 sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False)
@@ -180,14 +180,14 @@ def load_policy(
     """
     published = loading.published_model(name)
     lm = published.without_weights()  # on the meta device, without dropout
-    unsharded_lm = copy.deepcopy(lm)  # before `recompute`, which sampling does not need
+    sampling_lm = copy.deepcopy(lm)  # before `recompute`, which sampling does not need
     layers = loading.decoder_layers(lm)
     if recompute:
         for layer in layers:  # each stores only its input, and runs again in the backward pass
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
     # FSDP has one unit per decoder layer; embedding, norm and head belong to the root.
-    policy = Policy(lm, unsharded_lm=unsharded_lm)
+    policy = Policy(lm, sampling_lm=sampling_lm)
     precision = MixedPrecisionPolicy()
     if dtype == torch.bfloat16:  # gradients are summed in float32
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

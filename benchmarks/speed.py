@@ -29,10 +29,11 @@ import train
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import Stop, UserError, one_line_endings
+from infra.loading import computation_dtype
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Stopwatch, total_seconds
-from infra.ranks import computation_dtype, this_device
+from infra.ranks import this_device
 from infra.sampler import left_padded
 from toy.by_name import model_folder
 

@@ -125,6 +125,19 @@ def decoder_layers(lm: torch.nn.Module) -> torch.nn.ModuleList:
     return max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
 
 
+def computation_dtype(flag: str = "auto") -> torch.dtype:
+    """The dtype in which models compute; weights, gradients and moments are in float32.
+
+    flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
+    """
+    if flag != "auto":
+        return getattr(torch, flag)
+    on_cpu = this_device().type == "cpu"
+    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # such as a T4
+        return torch.float32
+    return torch.bfloat16
+
+
 # ---- the check -----------------------------------------------------------------------------------
 
 

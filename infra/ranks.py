@@ -26,19 +26,6 @@ def this_device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
-def computation_dtype(flag: str = "auto") -> torch.dtype:
-    """The dtype in which models compute; weights, gradients and moments are in float32.
-
-    flag: one of DTYPES. auto is bfloat16 on GPUs that have it, else float32.
-    """
-    if flag != "auto":
-        return getattr(torch, flag)
-    on_cpu = this_device().type == "cpu"
-    if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # such as a T4
-        return torch.float32
-    return torch.bfloat16
-
-
 def rank_and_world() -> tuple[int, int]:
     """(this rank, number of ranks); (0, 1) without a process group."""
     if not dist.is_initialized():

@@ -18,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
-from infra import ranks
+from infra import loading, ranks
 from infra.errors import Stop, UserError
 from infra.flags import defining_flags
 from infra.log import introduce, log, print_summary, save_samples, shown_prompt
@@ -69,7 +69,7 @@ class Run:
         self.method.memory.update(self.state.memory)
         if self.state.step > cfg.steps:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
-        ends = end_tokens(policy.unsharded_lm[0], tokenizer)
+        ends = end_tokens(policy.sampling_lm[0], tokenizer)
         shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people to read
         lines = on_first_rank(
             begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
@@ -89,7 +89,7 @@ class Run:
         It holds the dtype itself, since --dtype auto may choose another one on the next machine.
         """
         model = Path(self.policy.lm.name_or_path)  # its folder
-        dtype = str(ranks.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
+        dtype = str(loading.computation_dtype(self.cfg.dtype)).removeprefix("torch.")
         flags = defining_flags(self.cfg) | {"dtype": dtype}
         seen = {"problems": [self.problems, self.held_out], "prompts": prompts}
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))

@@ -64,9 +64,10 @@ class Running:
 
         at_stop: how many of `tokens` there are up to the one that completes a stop text, else 0.
         """
+        last = at_stop or len(tokens) + 1
         at_end = torch.isin(tokens, torch.tensor(ends)).nonzero()
-        up_to_end = [int(each) + 1 for each in at_end[:1]] + [at_stop] * (at_stop > 0)
-        last = min(up_to_end, default=len(tokens) + 1)
+        if len(at_end):
+            last = min(last, int(at_end[0]) + 1)
         count = min(last, len(tokens), limit - self.count_new)
         self.tokens = torch.cat([self.tokens, tokens[:count]])
         self.logprobs.append(logprob[:count])
@@ -93,6 +94,21 @@ def room(responses: list[Running], limit: int, capacity: float) -> int:
         if count + 1 > min(limit, capacity / columns):
             return max(1, count)
     return len(responses)
+
+
+def next_rows(
+    running: list[Running], fewest: int, limit: int, capacity: float
+) -> tuple[list[int], list[int]]:
+    """(the rows that go on together, shortest first; the unfinished rows that wait).
+
+    If fewer than `fewest` rows can go on, all of them wait. limit, capacity: as for `room`.
+    """
+    rows = [i for i in range(len(running)) if not running[i].finished]
+    rows.sort(key=lambda i: len(running[i]))  # if the caches are full, the longest wait
+    fit = room([running[i] for i in rows], limit, capacity)
+    if fit < fewest:
+        fit = 0
+    return rows[:fit], rows[fit:]
 
 
 def cache_capacity(lm, limit: int, top_p: float) -> float:

@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 import toy
 from infra import sampler
 from infra.sampler import ChunkDraws, Running
-from rollout import Sampling, draw, draw_indices, sample, token_distribution
+from rollout import Sampling, draw, draw_indices, generate_all, token_distribution
 
 END = toy.TOKEN_ID["<eos>"]
 
@@ -123,7 +123,7 @@ def test_the_turn_end_of_the_chat_template_ends_a_response_with_thoughts(base, m
         for response, count in zip(responses, (len(whole), 2), strict=True):
             response.append(whole[:count], whole[:count] * -0.1, ends, 9)
 
-    monkeypatch.setattr("rollout.sample", drawn)
+    monkeypatch.setattr("rollout.generate_all", drawn)
     out = sampled(base[0], tokenizer, [[5]], [0], 2, max_new_tokens=9)
     assert [each.text for each in out] == ["<think>5</think>7", "<think>5"]
     assert [each.truncated for each in out] == [False, True]
@@ -178,7 +178,7 @@ def test_chunks_and_limits_change_no_token(base, monkeypatch, chunk, in_flight, 
 
     def tokens(sampling):
         responses = scripted_responses(lengths)
-        sample(model, responses, [LAST], sampling)
+        generate_all(model, responses, [LAST], sampling)
         assert all(response.finished for response in responses)
         return [response.result()[0].tolist() for response in responses]
 

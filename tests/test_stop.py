@@ -14,7 +14,7 @@ import train
 from infra import sampler
 from infra.sampler import Running
 from infra.tokens import stop_finder, stop_texts, text_decoder
-from rollout import Response, Sampling, rollout, sample
+from rollout import Response, Sampling, generate_all, rollout
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_a_response_at_its_limit_leaves_before_its_positions_end(kind):
         Running(list(range(3, 3 + length)), np.random.default_rng(length)) for length in (16, 1)
     )
     first.append(torch.arange(3, 9), torch.zeros(6), [], 8)
-    sample(lm, [first, second], [], Sampling(8))
+    generate_all(lm, [first, second], [], Sampling(8))
     assert [each.count_new for each in (first, second)] == [8, 8]

@@ -19,7 +19,8 @@ from toy_runs import SCRIPT, SMALL, contents, read_lines, train_small, wait_for_
 from transformers import AutoConfig
 
 from infra import ranks
-from infra.ranks import choose_threads, computation_dtype
+from infra.loading import computation_dtype
+from infra.ranks import choose_threads
 
 LOW_RATE = ["--lr", "3e-6"]  # AdamW turns a gradient that is mere rounding into a step of size lr
 FLAGS = [*LOW_RATE, "--delta-variant", "fixed_gamma"]  # whose temperatures are in the checkpoint
