@@ -51,23 +51,57 @@ def show(fig: plt.Figure, alt: str) -> None:
     display(Image(png.getvalue(), alt=alt))
 
 
-def check(
-    answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call, mistakes=None
-):
+class Verdict(NamedTuple):
+    """What a check finds: whether the answer is right, and a line about it."""
+
+    right: bool | None  # None without an answer
+    said: str
+
+
+def check(answer, expected, hint: str, cases=None, name="", kept=None, **how) -> bool | None:
     """Print and return whether an answer is right: True, False, or None without an answer.
 
-    answer: numbers; or with `cases`, name -> arguments, a function. Then `expected` is a function
-        too, and run(function, *arguments) is compared case by case. A stub is or returns None.
-    hint: printed if the first case fails. If a later case fails, only its name is printed.
-    tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
-    may_use: the names of the repository's functions that the answer may call; None allows all.
-    mistakes: what somebody did -> the wrong answer; a mistake that gives this answer is printed.
+    MINE keeps the whole cell that defines the answer, right or not, as the exercise `name`. kept:
+    what to keep in place of the answer. The other arguments are those of `verdict`.
 
     Call it inside a function, because a cell's names could replace the student's own.
     """
+    text = cell_of(answer if kept is None else kept, name) if name else ""
     try:
-        for where, case in ({"": ()} if cases is None else cases).items():
-            found, right, place = answer, expected, where and f", {where}"
+        right, said = verdict(answer, expected, hint, cases, **how)
+    except Exception:
+        keep(name, text, right=False)
+        raise
+    print(said)
+    if right and text and cases and kept is None:
+        try:
+            run, case = how.get("run", call), deepcopy(next(iter(cases.values())))
+            run(loaded(name, f"{name}\n{text}"), *case)
+        except NameError as error:
+            print(f"but not saved: {error}; define or import that in the same cell")
+            right = False
+    if right is not None:
+        keep(name, text, right)
+    return right
+
+
+def verdict(
+    answer, expected, hint: str, cases=None, tolerance=1e-4, may_use=(), run=call, mistakes=None
+) -> Verdict:
+    """Whether an answer is right.
+
+    answer: numbers; or with `cases`, name -> arguments, a function. Then `expected` is a function
+        too, and run(function, *arguments) is compared case by case. A stub is or returns None.
+    hint: said if the first case fails. If a later case fails, only its name is said.
+    tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
+    may_use: the names of the repository's functions that the answer may call; None allows all.
+    mistakes: what somebody did -> the wrong answer; a mistake that gives this answer is said.
+
+    An error in the answer's own lines is raised, with the case in a note.
+    """
+    for where, case in ({"": ()} if cases is None else cases).items():
+        found, right, place = answer, expected, where and f", {where}"
+        try:
             if cases is not None:
                 right, given = run(expected, *case), deepcopy(case)
                 with nullcontext() if may_use is None else closed(may_use):
@@ -75,20 +109,19 @@ def check(
                 if not same(case, given):
                     raise ValueError("it overwrites its argument, which others need: make a copy")
             if found is None:
-                print("not yet")
-                return None
+                return Verdict(None, "not yet")
             compare(found, right, tolerance, told=cases is not None)
-    except ValueError as fault:
-        code = getattr(inspect.unwrap(answer), "__code__", None)
-        if code and inspect.trace()[-1].filename == code.co_filename:
-            raise  # an error in the answer's own lines
-        of_result = not str(fault).startswith("it ")  # and not of what the answer calls or changes
-        fits = of_result and (not where or where == next(iter(cases)))
-        named = name_of(mistakes or {}, found, case, tolerance, run) if of_result else ""
-        print(f"not right{place}: {fault}.{named or f' {hint}' * fits}")
-        return False
-    print("right")
-    return True
+        except Exception as fault:
+            code = getattr(inspect.unwrap(answer), "__code__", None)
+            its_own = code and inspect.trace()[-1].filename == code.co_filename
+            if its_own or not isinstance(fault, ValueError):
+                fault.add_note(f"in the case: {where}")
+                raise
+            of_result = not str(fault).startswith("it ")  # and not of what it calls or changes
+            fits = of_result and (not where or where == next(iter(cases)))
+            named = name_of(mistakes or {}, found, case, tolerance, run) if of_result else ""
+            return Verdict(False, f"not right{place}: {fault}.{named or f' {hint}' * fits}")
+    return Verdict(True, "right")
 
 
 def name_of(mistakes: dict, found, case: tuple, tolerance: float, run: Callable) -> str:
@@ -190,52 +223,67 @@ MINE = COURSE / "mine.py"  # the pieces that a student has written, on one page
 NAMES = "group_advantages inverse_cdf clipped_surrogate centroids token_gradient_proxy margins"
 NAMES += " token_weights temperatures train_step"  # one exercise: token_weights with temperatures
 PIECES = {name: getattr(minimal, name) for name in NAMES.split()}
-BAR, IMPORTS = "\n\n# ---- ", "import minimal\nimport numpy as np\nimport torch\n\n\n"
+BAR, IMPORTS = "\n\n# ---- ", "import minimal\nimport numpy as np\nimport torch\nimport toy\n\n\n"
+REFUSED = "not yet right: "  # before the name of an attempt that was refused
 
 
-def build(
-    yours: Callable, hint: str, cases, tolerance=1e-4, run=call, mistakes=None
-) -> bool | None:
+def build(yours: Callable, hint: str, cases, **how) -> bool | None:
     """`check` a piece of minimal.py's loop. If it is right, put it there, in later notebooks, too.
 
-    The piece may call earlier pieces, as minimal.NAME. MINE gets the whole cell that defines it.
+    The piece may call earlier pieces, as minimal.NAME.
     """
-    inner = inspect.unwrap(yours)
-    inner = inspect.unwrap(getattr(inner, "func", inner))  # of functools.partial
+    inner = unwrapped(yours)
     name = next(name for name in PIECES if inner.__globals__.get(name) is yours)
     may_use = list(PIECES)[: list(PIECES).index(name)]
     with patch.object(minimal, name, PIECES[name]):  # not an earlier answer
-        right = check(yours, PIECES[name], hint, cases, tolerance, may_use, run, mistakes)
-    if not right:
-        return right
-    text = IMPORTS + "".join(inspect.findsource(inner)[0]).strip()
-    try:
-        piece = loaded(name, text)
-        run(piece, *deepcopy(next(iter(cases.values()))))
-    except NameError as error:
-        print(f"but not saved: {error}; define or import that in the same cell")
-        return False
-    setattr(minimal, name, piece)
-    MINE.write_text(BAR.join(["", *(pieces_in(MINE) | {name: f"{name}\n{text}\n"}).values()]))
-    print(f"minimal.{name} is now yours, here and in later notebooks ({MINE})")
-    return True
+        right = check(yours, PIECES[name], hint, cases, name, may_use=may_use, **how)
+    if right:
+        setattr(minimal, name, loaded(name, parts_of(MINE)[name]))
+        print(f"minimal.{name} is now yours, here and in later notebooks ({MINE})")
+    return right
 
 
-def pieces_in(path: Path) -> dict[str, str]:
-    """Name of a piece -> its part of a mine.py, which begins with a line of this name."""
-    parts = path.read_text().split(BAR)[1:] if path.exists() else []
-    return {part.split("\n")[0]: part for part in parts}
+def unwrapped(answer):
+    """The function inside decorators and functools.partial."""
+    inner = inspect.unwrap(answer)
+    return inspect.unwrap(getattr(inner, "func", inner))
+
+
+def cell_of(answer, name: str) -> str:
+    """The cell that defines a student's function, or an assignment of other answers to `name`."""
+    inner = unwrapped(answer)
+    if not callable(inner):
+        return f"{name} = {getattr(answer, 'tolist', lambda: answer)()!r}"
+    if inner.__module__ != "__main__":
+        return ""  # a function of somebody else
+    return IMPORTS + "".join(inspect.findsource(inner)[0]).strip()
+
+
+def keep(name: str, text: str, right: bool) -> None:
+    """Write an answer into MINE, in place of the last right one or of the last refused one."""
+    parts = parts_of(MINE)
+    parts.pop(REFUSED + name, None)
+    title = name if right else REFUSED + name
+    if text:
+        parts[title] = f"{title}\n{text}\n"
+        MINE.write_text(BAR.join(["", *parts.values()]), encoding="utf-8")
+
+
+def parts_of(path: Path) -> dict[str, str]:
+    """Title of an answer -> its part of a mine.py, which begins with a line of this title."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return {part.split("\n")[0]: part for part in text.split(BAR)[1:]}
 
 
 def loaded(name: str, text: str) -> Callable:
-    """A piece from its source. Its results may be any numbers, and become minimal.py's tensors."""
+    """An answer from its source. A piece's results may be any numbers, and become minimal.py's."""
     namespace = {"__name__": "mine"}
-    exec(compile(text, str(MINE), "exec"), namespace)
+    exec(compile(f"# {text}", str(MINE), "exec"), namespace)
     dtype = torch.int64 if name == "inverse_cdf" else torch.float32
 
     def piece(*arguments, **named):
         found = namespace[name](*arguments, **named)
-        if name in ("train_step", "clipped_surrogate"):
+        if name in ("train_step", "clipped_surrogate") or name not in PIECES:
             return found  # with its gradient
         return torch.as_tensor(numbers(found)).to(dtype)
 
@@ -243,10 +291,11 @@ def loaded(name: str, text: str) -> Callable:
 
 
 def use_mine() -> None:
-    """Put the pieces in mine.py in place of minimal.py's."""
-    for name, part in pieces_in(MINE).items():
-        setattr(minimal, name, loaded(name, f"# {part}"))
-    print("yours in minimal.py's loop:", ", ".join(pieces_in(MINE)) or "nothing yet")
+    """Put the right pieces in mine.py in place of minimal.py's."""
+    mine = {name: part for name, part in parts_of(MINE).items() if name in PIECES}
+    for name, part in mine.items():
+        setattr(minimal, name, loaded(name, part))
+    print("yours in minimal.py's loop:", ", ".join(mine) or "nothing yet")
 
 
 class Tokens(NamedTuple):

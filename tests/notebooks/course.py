@@ -96,14 +96,15 @@ def code_cells(path: Path) -> list[Cell]:
     return cells
 
 
-def pieces_before(path: Path) -> str:
+def answers_before(path: Path) -> str:
     """The mine.py of a student who has solved all earlier notebooks."""
-    helpers = import_module("helpers")  # from the notebook's folder
-    parts = ['"""My loop."""']
+    helpers, grade = import_module("helpers"), import_module("grade")  # from the notebook's folder
+    parts = ['"""My answers."""']
     for earlier in sorted(path.parent.glob("*.ipynb")):
         for cell in code_cells(earlier) if earlier < path else []:
-            if built := re.search(r"^ +build\((\w+)", cell.source, re.MULTILINE):
-                parts.append(f"{built[1]}\n{helpers.IMPORTS}{cell.solution}")
+            if named := grade.NAME.search(cell.source):
+                name = named[1] or named[2]
+                parts.append(f"{name}\n{helpers.IMPORTS}{cell.solution}")
     return helpers.BAR.join(parts)
 
 
@@ -113,7 +114,7 @@ def begin(path: Path, folder: Path) -> dict:
     os.environ.pop("COURSE_FOLDER", None)  # it may hold the pieces of the student at this machine
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    Path("mine.py").write_text(pieces_before(path))
+    Path("mine.py").write_text(answers_before(path))
     return {"__name__": "__main__", "display": lambda *objects, **named: None}
 
 
@@ -141,7 +142,7 @@ def computed_once():
     The answers to an exercise repeat these calls. A result's key has all that it depends on.
     """
     helpers, minimal = import_module("helpers"), import_module("minimal")
-    check, sample, results = helpers.check, minimal.sample, {}
+    verdict, sample, results = helpers.verdict, minimal.sample, {}
 
     def once(function, key, *arguments, **named):
         content = io.BytesIO()
@@ -154,17 +155,16 @@ def computed_once():
     def sample_once(*arguments, **named):
         return once(sample, minimal.inverse_cdf, *arguments, **named)
 
-    def check_once(
-        answer, expected, hint, cases=None, tolerance=1e-4, may_use=(), run=call, mistakes=None
-    ):
+    def verdict_once(answer, expected, hint, cases=None, run=call, **how):
         def run_once(function, *case):
             if function not in helpers.PIECES.values():
                 return run(function, *case)
             return once(partial(run, function), function.__code__, *case)
 
-        return check(answer, expected, hint, cases, tolerance, may_use, run_once, mistakes)
+        return verdict(answer, expected, hint, cases, run=run_once, **how)
 
-    with patch.object(minimal, "sample", sample_once), patch.object(helpers, "check", check_once):
+    sampling, judging = patch.object(minimal, "sample", sample_once), {"verdict": verdict_once}
+    with sampling, patch.multiple(helpers, **judging):
         yield
 
 

@@ -1,6 +1,7 @@
 """Tests that the notebooks run from top to bottom, in a copy, and have the required form."""
 
 import io
+import json
 import os
 import re
 import shutil
@@ -160,12 +161,13 @@ def test_refused_answer_hears_which_case_failed_and_how():
 # ---- points ----------------------------------------------------------------------------------
 
 
-def all_pieces(folder):
+def all_answers(folder):
     """The mine.py of a student who has solved everything."""
     sys.path.insert(0, str(folder))
-    return course.pieces_before(folder / "9.ipynb")
+    return course.answers_before(folder / "9.ipynb")
 
 
+BAR = "\n\n# ---- "  # before each answer of a mine.py
 WRONG = {  # piece -> an edit of its solution, and what is printed about it
     "group_advantages": ("(group_size - 1)", "group_size", "with the biased variance"),
     "inverse_cdf": ("u[:, None] * F[:, -1:]", "u[:, None]", "without care for a u above"),
@@ -178,26 +180,98 @@ WRONG = {  # piece -> an edit of its solution, and what is printed about it
 }
 
 
-def test_handed_in_pieces_get_points_and_a_wrong_one_hears_its_mistake(tmp_path):
-    solved = forked.call(all_pieces, ROOT / "notebooks")
-    (tmp_path / "anna.py").write_text(solved)
-    (tmp_path / "ben.py").write_text(
-        solved.replace("def margins", "raise SystemExit\n\ndef margins")
+CHEATS = {  # piece -> a wrong answer, and what is printed about it
+    "group_advantages": ("while True:\n    pass", "never ended: stopped after 20 seconds"),
+    "inverse_cdf": ("import os\nos._exit(0)", "it ended the process"),
+    "clipped_surrogate": ('print("right")\nraise SystemExit', "SystemExit: , raise SystemExit"),
+    "centroids": (
+        "import helpers\nhelpers.compare = print\n\ndef centroids(v, A, alpha=None):\n    return v",
+        "not right, without α: shape (60, 5)",
+    ),
+    "token_gradient_proxy": (
+        'print("right shape?")\n\ndef token_gradient_proxy(h, logprob):\n    return 0 * h',
+        "not right, N = 40: ",
+    ),
+    "margins": (
+        "from helpers import check\n\ndef margins(v, A, *mu):\n    check(1, 1, '')\n    return A",
+        "not right, 60 tokens: ",
+    ),
+    "token_weights": (
+        "def token_weights(*a):\n    1 / 0",
+        "ZeroDivisionError: division by zero, in the case: K = 1, 1 / 0",
+    ),
+    "train_step": ("def check(*a):\n    return True", "NameError: name 'train_step'"),
+}
+
+
+def graded(folder):
+    """What the program prints about the hand-ins in a folder, with a shorter limit."""
+    code = "import sys, grade; grade.LIMIT = 20; grade.main(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "notebooks")])},
     )
-    (tmp_path / "cleo.py").write_text(solved.split("# ---- margins")[0])
-    for old, new, _ in WRONG.values():
-        assert solved.count(old) == 1
-        solved = solved.replace(old, new)
-    (tmp_path / "dora.py").write_text(solved)
-    command = [sys.executable, ROOT / "notebooks" / "grade.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    anna, ben, cleo, dora = re.findall(r"\.py: (\d+) of (\d+) points", done.stdout)
-    assert anna[0] == anna[1] and int(ben[0]) == int(anna[0]) - 1 and int(cleo[0]) < int(ben[0])
-    assert "margins: SystemExit" in done.stdout and "margins: not handed in" in done.stdout
-    assert dora[0] == "0"
+    return done.stdout
+
+
+def test_right_answers_get_points_and_a_wrong_one_hears_its_mistake(tmp_path):
+    """Refused attempts are graded, too."""
+    parts = forked.call(all_answers, ROOT / "notebooks").split(BAR)
+    parts = {part.partition("\n")[0]: part for part in parts}
+    for piece, (old, new, _) in WRONG.items():
+        assert parts[piece].count(old) == 1
+        parts[piece] = parts[piece].replace(old, new)
+    parts["margins"] = f"not yet right: {parts['margins']}"
+    del parts["predicted"]
+    (tmp_path / "anna.py").write_text(BAR.join(parts.values()))
+    said = graded(tmp_path)
+    marks = re.findall(r"(\w+) (\d+) of (\d+)", said.partition("points (")[2])
+    assert len(marks) > len(WRONG) + 5
+    for name, points, most in marks:
+        assert int(points) == (0 if name in {*WRONG, "predicted"} else int(most)), name
+    assert "not handed in: predicted\n" in said
     for piece, (_, _, heard) in WRONG.items():
-        assert re.search(f"{piece}: not right.*You get this {re.escape(heard)}", done.stdout), piece
+        assert re.search(f"{piece}: not right.*You get this {re.escape(heard)}", said), piece
+
+
+def test_wrong_answers_that_cheat_or_never_end_get_no_points_and_the_next_one_is_graded(tmp_path):
+    parts = [f"{piece}\n{wrong}\n" for piece, (wrong, _) in CHEATS.items()]
+    last = "answer\nanswer = [5 / 24, -7 / 24, -7 / 24]\n"
+    (tmp_path / "anna.py").write_text(BAR.join(["", *parts, last]))
+    said = graded(tmp_path)
+    assert re.search(r"anna.py: 1 of \d+ points", said) and "answer 1 of 1" in said
+    for piece, (_, heard) in CHEATS.items():
+        assert f"    {piece}: {heard}" in said, piece
+
+
+def test_notebook_can_be_handed_in_and_other_files_are_named(tmp_path):
+    cells = course.read(ROOT / "notebooks" / "3_update.ipynb")
+    (cell,) = [
+        cell
+        for cell in cells
+        if cell["cell_type"] == "code" and "def token_gradient_proxy" in "".join(cell["source"])
+    ]
+    cell["source"] = [
+        "def token_gradient_proxy(h, logprob):\n",
+        "    return h * (1 - logprob.exp())[:, None]",
+    ]
+    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": cells}))
+    (tmp_path / "c.ipynb").write_text("no JSON")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "b-checkpoint.ipynb").write_text("not a hand-in")
+    (tmp_path / "d.py").write_bytes(b"\xff no answer")
+    b, c, d = re.findall(r"/(?=[bcd]\.).*\n(?:    .*\n)*", graded(tmp_path))
+    assert "1 of 2 points (centroids 0 of 1, token_gradient_proxy 1 of 1)" in b
+    assert "not handed in: centroids" in b
+    assert "c.ipynb: 0 points, because this is no notebook" in c
+    assert re.search(r"d.py: 0 of \d\d points", d)
+    command = [sys.executable, ROOT / "notebooks" / "grade.py", tmp_path / "nothere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == f"{tmp_path / 'nothere'}: there is no such file or folder\n"
 
 
 # ---- the duel ------------------------------------------------------------------------------------
