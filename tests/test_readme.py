@@ -29,7 +29,9 @@ PAGES = [
     ROOT / "toy/README.md",
     ROOT / "programs/README.md",
 ]
-PAGES += sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "notebooks").glob("*.md"))
+PAGES += [
+    page for folder in ("docs", "notebooks", "results") for page in (ROOT / folder).rglob("*.md")
+]
 README = (ROOT / "README.md").read_text()
 METRICS = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1]
 
