@@ -1,1 +1,1 @@
-"""Loading, sharding, caching, checkpoints and flags for the scripts at the top level."""
+"""Rooms of the scripts at the top level. Each says first what would be different without it."""

@@ -1,4 +1,4 @@
-"""Multiple choice: the known data sets that hold the options beside the problem.
+"""Without this file GPQA and MMLU-Pro would be problems without their choices.
 
 A problem is {"problem": text with its options, "answer": a letter, "choice": True}. If the record
 has a gap, the text or the answer is empty, and the caller drops the problem. A record that cannot

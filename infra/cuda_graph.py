@@ -1,8 +1,9 @@
-"""On a GPU, a chunk's one-token pass as a CUDA graph: recorded once, then replayed for each token.
+"""Without this file a GPU would wait, at each token, for the host to launch hundreds of kernels.
 
-Launching a pass's hundreds of short kernels one by one takes several times as long as running them.
-A graph launches them at once, but always with the same shapes and addresses. So the cache has all
-columns of the chunk from its start, and the device counts the filled ones. Two tokens, count = 2:
+A chunk's one-token pass is recorded once, as a CUDA graph, and replayed for each token. Launching a
+pass's hundreds of short kernels one by one takes several times as long as running them. A graph
+launches them at once, but always with the same shapes and addresses. So the cache has all columns
+of the chunk from its start, and the device counts the filled ones. Two tokens, count = 2:
 
     ids   [ . p q ]      runs [ q ], which gives a      runs [ a ], which gives b
     cache [ . p _ _ ]         [ . p q _ ]                    [ . p q a ]

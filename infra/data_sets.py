@@ -1,5 +1,6 @@
-"""Reads the records of a data set: a local file, a set in SOURCES by name, or a hub id.
+"""Without this file only local .jsonl files could be read.
 
+A data set is a local file, a set in SOURCES by name, or a hub id.
 SOURCES lists the sets of Sec. 5 and Table 1, and GSM8K and MATH for small models.
 """
 

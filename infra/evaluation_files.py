@@ -1,7 +1,7 @@
-"""The files of an evaluation: a folder for each benchmark, with responses.jsonl.
+"""An evaluation's files. Without them evaluate.py would sample every benchmark again after a stop.
 
-A line holds the text of its problem, so a response belongs to its problem whatever becomes of the
-data set. Without these files evaluate.py would sample every benchmark again.
+There is a folder for each benchmark, with responses.jsonl. A line holds the text of its problem, so
+a response belongs to its problem whatever becomes of the data set.
 """
 
 from pathlib import Path

@@ -1,8 +1,11 @@
-"""Command-line flags as dataclass fields: name, type, default, help and limits on one line.
+"""Without this file each flag would stand in four places, and not in one line of a dataclass.
+
+For example, this line has a name, type, default, help and limit. It defines `--steps`, which
+refuses 0:
 
     steps: int = flag(220, "rollout batches", low=1)
 
-defines the flag `--steps`, which refuses 0. config.py and evaluate.py have such fields.
+config.py and evaluate.py have such fields.
 """
 
 import importlib

@@ -1,7 +1,8 @@
-"""The folder of a run, an evaluation or a study: its owner, and files that survive a kill.
+"""Without this file two processes could write one run, and a kill could leave half a file.
 
-config.json holds the owner's `identity_of`. Files are replaced in one rename, or appended line by
-line. A file or folder that a kill left incomplete has UNFINISHED in its name.
+The folder of a run, an evaluation or a study has an owner, whose `identity_of` stands in
+config.json. Files are replaced in one rename, or appended line by line. A file or folder that a
+kill left incomplete has UNFINISHED in its name.
 """
 
 import fcntl

@@ -1,10 +1,10 @@
-"""Reads a model on the first rank, and checks that it is trained and sampled as published.
+"""Without this file a model with an unusual part would silently be trained as another model.
 
-An unknown scale in the head, dropout, or a cache that a layer cannot use would silently change the
-model in training or sampling. So three short sequences run through `from_pretrained`'s model, the
-policy, and `generate` with the sampler's cache. If their log-probabilities differ by more than
-rounding, the model is refused. The check cannot detect a difference beyond the longest of LENGTHS
-(a sliding window, a rotary scheme for long sequences) or below the tolerance.
+Such a part is an unknown scale in the head, dropout, or a cache that a layer cannot use. So three
+short sequences run through `from_pretrained`'s model, the policy, and `generate` with the sampler's
+cache. If their log-probabilities differ by more than rounding, the model is refused. The check
+cannot detect a difference beyond the longest of LENGTHS (a sliding window, a rotary scheme for long
+sequences) or below the tolerance.
 """
 
 from dataclasses import dataclass

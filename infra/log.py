@@ -1,4 +1,4 @@
-"""The first rank's reports: a line per step, metrics.jsonl and samples.jsonl."""
+"""Without this file a run would print nothing, and leave no metrics.jsonl and no samples.jsonl."""
 
 import math
 from datetime import timedelta

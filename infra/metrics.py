@@ -1,4 +1,6 @@
-"""What a step logs: metrics.jsonl and docs/metrics.md have the same names.
+"""Without this file a step would log its update, and nothing of its responses and token weights.
+
+metrics.jsonl and docs/metrics.md have the same names.
 
 `tokens` is a methods.TokenBatch, `cfg` a config.Config, `method` a methods.Method.
 

@@ -1,9 +1,9 @@
-"""A step's micro-batches: which responses run through the model together, and on which rank.
+"""Without this file each micro-batch would be padded to the longest response of the whole batch.
 
-A simpler loop would have a fixed number of responses in a micro-batch, padded to the longest of the
-batch. Here responses of similar lengths run together, up to a limit on tokens, and responses to one
-prompt stay together. All ranks get equally many micro-batches, since they gather each other's
-shards in every pass. For two responses of 3 and 2 tokens to the same prompt:
+It decides which responses run through the model together, and on which rank. Here responses of
+similar lengths run together, up to a limit on tokens, and responses to one prompt stay together.
+All ranks get equally many micro-batches, since they gather each other's shards in every pass. For
+two responses of 3 and 2 tokens to the same prompt:
 
     ids    [ q q a b c ]      packed tokens   a b c d e
            [ q q d e . ]      token_index     0 1 2 3 4

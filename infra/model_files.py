@@ -1,8 +1,9 @@
-"""A model's files in a local folder or on the hub: its config, its tokenizer and its weights.
+"""Without this file weights that are missing in a model's files would be random, with a warning.
 
-From a model of text and images, the language model inside is read. A model whose files are
-incomplete or contradict each other is refused in one line. loading.py checks at every load that the
-results are right.
+A model is a local folder or a hub id, with its config, its tokenizer and its weights. From a model
+of text and images, the language model inside is read. A model whose files are incomplete or
+contradict each other is refused in one line. loading.py checks at every load that the results are
+right.
 """
 
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""Loads problems from the toy, a local file or the hub, and encodes their prompts.
+"""Without this file a problem would be a text and an answer, whatever its columns are called.
 
-A problem is {"problem": text, "answer": text}. A chat also has "chat", its messages. Multiple
-choice has "choice": True, and a letter as its answer. Programming has "tests" and no answer. For a
-user's own reward, a problem also has "record", the whole record of the data set.
+Problems come from the toy, a local file or the hub. A problem is {"problem": text, "answer": text}.
+A chat also has "chat", its messages. Multiple choice has "choice": True, and a letter as its
+answer. Programming has "tests" and no answer. For a user's own reward, a problem also has "record",
+the whole record of the data set.
 """
 
 import json

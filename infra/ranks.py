@@ -1,4 +1,4 @@
-"""A run's processes and their communication.
+"""Without this file the scripts would run in one process, on one GPU.
 
 Under torchrun each GPU has one process, a *rank*. Otherwise a single rank runs the same code.
 """

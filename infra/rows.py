@@ -1,8 +1,10 @@
-"""A matrix [N, H] whose rows are sharded over the ranks, for the products in delta.py.
+"""Without this file every rank would hold the rows v of all tokens, 67 GB of an 8B model's.
 
-Each row belongs to a response token. `Rows` holds this rank's rows as they are given (see
-methods.Method.kept_features). Its results are in float32, or in float64 for such rows, and the same
-on every rank. So `v @ d` and `share @ v` mean the same for a tensor with all N rows and for `Rows`.
+That is a batch of 2,048 responses of 2,000 tokens, with H = 4,096, in float32. Here the rows of a
+matrix [N, H] are sharded over the ranks, for the products in delta.py. Each row belongs to a
+response token. `Rows` holds this rank's rows as they are given (see methods.Method.kept_features).
+Its results are in float32, or in float64 for such rows, and the same on every rank. So `v @ d` and
+`share @ v` mean the same for a tensor with all N rows and for `Rows`.
 
 Shapes: N rows in all, n in a part of them, H numbers per row, M sets of weights.
 """

@@ -1,4 +1,4 @@
-"""A run of train.py: its state, its folder and checkpoints, and stopping it on a signal.
+"""Without this file a run that is stopped would begin again from its first step.
 
 `checkpoint-STEP/` holds every rank's shards of the weights and Adam moments, and the RunState. It
 is written in `being-written/` and renamed when complete.

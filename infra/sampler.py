@@ -1,10 +1,11 @@
-"""The responses in flight: which of them are sampled together, and their cache.
+"""Without this file `generate` would run every response on to the end of the longest.
 
-Responses are sampled in chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a
-recording of a token's kernels (infra/cuda_graph.py). A batch of responses has one transformers
-cache, padded on the left. After a chunk, finished responses leave the batch and its cache.
-Waiting ones enter with a new batch, whose sequences run once more. The last token of a sequence is
-not in the cache: it runs to give the next one.
+It decides which responses are sampled together, and holds their cache. Responses are sampled in
+chunks of CHUNK tokens with Hugging Face `generate`, or on a GPU by a recording of a token's kernels
+(infra/cuda_graph.py). A batch of responses has one transformers cache, padded on the left. After a
+chunk, finished responses leave the batch and its cache. Waiting ones enter with a new batch, whose
+sequences run once more. The last token of a sequence is not in the cache: it runs to give the next
+one.
 
 Shapes: R responses in flight, L columns in the longest sequence.
 """

@@ -1,6 +1,6 @@
-"""The decoder's states for response tokens, without running a shared prompt again and again.
+"""Without this file a prompt would run again for each of its responses.
 
-`states` lets a prompt that several responses share run once for all of them:
+`states` gives the decoder's states for response tokens, and runs a prompt once for all of them:
 
     ids [b, L]     [ p q r a b c ]      prompts [u, P]  [ p q ]      rest [b, T]  [ r a b ]
                    [ p q r d e . ]                      [ . s ]                   [ r d . ]

@@ -1,4 +1,7 @@
-"""Tests of whether one model beats another: App. K's over repetitions, and one over problems."""
+"""Without this file evaluate.py would compare two models' averages, but not with chance.
+
+It has App. K's test over repetitions, and one over problems.
+"""
 
 import numpy as np
 

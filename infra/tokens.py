@@ -1,4 +1,7 @@
-"""What a tokenizer's special tokens mean: which end a response, and which stay in its text."""
+"""Without this file the turns of a chat would not end, and thoughts would be read as answers.
+
+It knows which special tokens of a tokenizer end a response, and which stay in its text.
+"""
 
 import json
 from collections.abc import Callable, Iterable
