@@ -36,9 +36,8 @@ from infra.flags import Parser, flag
 from infra.grading import grade_on_ranks
 from infra.loading import computation_dtype, load_model
 from infra.log import shown_prompt
-from infra.model_files import locate
+from infra.model_files import PROMPT, locate
 from infra.problems import (
-    PROMPT,
     PROMPT_FLAGS,
     encode_prompts,
     prepare_grading,

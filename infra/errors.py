@@ -32,7 +32,7 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
     except (UserError, OutOfMemoryError):
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"--model {name}: {trouble} ({reason:.300})") from error
 
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from infra.errors import UserError, one_line
 from infra.head import use_our_products
-from infra.model_files import from_files, locate
+from infra.model_files import from_files, locate, refuse_unsavable
 from infra.onednn import packed_weights
 from infra.ranks import on_first_rank, rank_and_world, this_device
 from infra.sampler import Batch
@@ -93,6 +93,7 @@ def published_model(name: str | Path) -> Published:
 
     def read() -> tuple:
         whole, lm = from_files(name, folder, torch.float32)  # rounds no weight
+        refuse_unsavable(name, lm, tokenizer)
         weights.append(lm)
         buffers = dict(lm.named_buffers())
         return lm.config, lm.generation_config, buffers, reference_logprobs(name, whole)

@@ -6,7 +6,9 @@ contradict each other is refused in one line. loading.py checks at every load th
 right.
 """
 
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from huggingface_hub import snapshot_download
@@ -14,12 +16,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as hf_logging
 
+from infra import folder as files
 from infra.errors import UserError, one_line
 from infra.ranks import is_first_rank
+from infra.tokens import end_tokens
 
 DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]  # before the weights
 WEIGHTS = ["model*.safetensors"]
 TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one of these files
+PROMPT = "prompt.json"  # in the folder of a trained model: the flags of its run's prompts
 
 
 def locate(name: str | Path) -> tuple:
@@ -137,3 +142,64 @@ def with_old_names(config: dict) -> dict:
     if "sliding_attention" in rope:
         old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
     return config | old
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def refuse_unsavable(name: str | Path, lm: torch.nn.Module, tokenizer) -> None:
+    """Raise UserError if transformers will not save the configs or the tokenizer of a model.
+
+    lm: as it was read. Without this check its training would be lost at its end.
+    """
+    parts = {"config.json": lm.config, "generation_config.json": lm.generation_config}
+    for part, writer in (parts | {"tokenizer": tokenizer}).items():
+        trouble = f"transformers cannot save its {part}, so a trained model would be lost"
+        with one_line(name, trouble), TemporaryDirectory() as folder:
+            writer.save_pretrained(folder)
+
+
+def save_model(folder: Path, lm: torch.nn.Module, tokenizer, prompt: dict) -> None:
+    """Write a model to `folder`, in place of the one there. Raises Stop.
+
+    prompt: the flags of the run's prompts, for PROMPT, which lets evaluate.py use them.
+    """
+    new = folder.parent / files.UNFINISHED
+    with files.writing(folder):
+        lm.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+    config = files.read_json(new / "config.json")
+    files.write_json(new / "config.json", with_old_names(config))
+    write_end_tokens(new, end_tokens(lm, tokenizer))
+    files.write_json(new / PROMPT, prompt)
+    replace_model(folder, new)
+
+
+def write_end_tokens(folder: Path, ends: list[int]) -> None:
+    """Give a saved generation config the end tokens of the run. Raises Stop.
+
+    The published one may lack some, and other programs would not end responses where the run did.
+    They are written into the file because transformers saves an odd config, such as Llama 2's, only
+    if it is unchanged.
+    """
+    path = folder / "generation_config.json"
+    files.write_json(path, files.read_json(path) | {"eos_token_id": ends})
+
+
+def replace_model(folder: Path, new: Path) -> None:
+    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
+
+    config.json is deleted first and moved last, so that a kill leaves no mixture that loads. Old
+    weights are deleted too: if the new ones have shards, from_pretrained would prefer an old single
+    file.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
+    shards = folder.glob("model-?????-of-?????.safetensors")
+    for path in (*(folder / name for name in old), *shards):
+        path.unlink(missing_ok=True)
+    for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
+        os.replace(path, folder / path.name)
+    new.rmdir()

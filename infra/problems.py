@@ -238,7 +238,6 @@ def known_layouts() -> list[tuple[tuple, Callable]]:
 # ---- prompts -------------------------------------------------------------------------------------
 
 
-PROMPT = "prompt.json"  # in the folder of a trained model: the flags of its run's prompts
 PROMPT_FLAGS = ("prompt_template", "system", "template_args")
 
 

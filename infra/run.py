@@ -22,8 +22,8 @@ from infra import loading, ranks
 from infra.errors import Stop, UserError
 from infra.flags import defining_flags
 from infra.log import introduce, log, print_summary, save_samples, shown_prompt
-from infra.model_files import with_old_names
-from infra.problems import PROMPT, encode_prompts, prompt_flags, refuse_length
+from infra.model_files import save_model
+from infra.problems import encode_prompts, prompt_flags, refuse_length
 from infra.ranks import is_first_rank, on_first_rank
 from infra.tokens import end_tokens
 
@@ -220,39 +220,7 @@ def restore(folder: Path, policy, optimizer) -> RunState:
 
 
 def export(folder: Path, policy, tokenizer, cfg) -> None:
-    """Write the model to `folder` in the compute dtype. All ranks call this.
-
-    Its config gets the end tokens of the run, which the published one may lack, so that other
-    programs end responses where the run did. PROMPT lets evaluate.py use the run's prompts.
-    """
-    new = folder.parent / files.UNFINISHED
+    """Write the model to `folder` in the compute dtype. All ranks call this."""
     with policy.unsharded() as lm:
-        if not is_first_rank():
-            return
-        lm.generation_config.eos_token_id = end_tokens(lm, tokenizer)
-        with files.writing(folder):
-            lm.save_pretrained(new)
-            tokenizer.save_pretrained(new)
-        config = files.read_json(new / "config.json")
-        files.write_json(new / "config.json", with_old_names(config))
-        files.write_json(new / PROMPT, prompt_flags(cfg) | {"stop": cfg.stop})
-        replace_model(folder, new)
-
-
-def replace_model(folder: Path, new: Path) -> None:
-    """Move a model's files into `folder`. Other files there stay, and so does a link's target.
-
-    config.json is deleted first and moved last, so that a kill leaves no mixture that loads. Old
-    weights are deleted too: if the new ones have shards, from_pretrained would prefer an old single
-    file.
-    """
-    if folder.is_symlink():
-        folder.unlink()
-    folder.mkdir(exist_ok=True)
-    old = ["config.json", "model.safetensors", "model.safetensors.index.json"]
-    shards = folder.glob("model-?????-of-?????.safetensors")
-    for path in (*(folder / name for name in old), *shards):
-        path.unlink(missing_ok=True)
-    for path in sorted(new.iterdir(), key=lambda path: path.name == "config.json"):
-        os.replace(path, folder / path.name)
-    new.rmdir()
+        if is_first_rank():
+            save_model(folder, lm, tokenizer, prompt_flags(cfg) | {"stop": cfg.stop})

@@ -11,7 +11,8 @@ from transformers import AutoConfig
 
 from infra import model_files
 from infra.errors import UserError
-from infra.model_files import from_files, locate, with_old_names
+from infra.loading import published_model
+from infra.model_files import from_files, locate, refuse_unsavable, save_model, with_old_names
 
 
 def read(folder):
@@ -71,6 +72,36 @@ def test_code_in_a_models_folder_does_not_run(base_copy, monkeypatch):
     change_config(base_copy, auto_map={"AutoConfig": "custom.Config"}, model_type="unknown")
     with pytest.raises(UserError, match="contains custom code"):
         read(base_copy)
+
+
+ODD = [  # transformers refuses to save each of them once it is changed
+    {"do_sample": False, "temperature": 0.9, "top_p": 0.6},  # Llama 2
+    {"top_k": 5},
+    {"pad_token_id": -1},
+    {"early_stopping": True},
+    {"output_scores": True},
+    {"output_attentions": True},
+    {"length_penalty": 0.5},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_model_is_saved_whatever_its_generation_config_says(odd, base_copy, tmp_path):
+    name = "generation_config.json"
+    (base_copy / name).write_text(json.dumps(odd))
+    _, _, tokenizer = locate(base_copy)
+    refuse_unsavable(base_copy, read(base_copy), tokenizer)
+    save_model(tmp_path / "saved", read(base_copy), tokenizer, {})
+    saved = json.loads((tmp_path / "saved" / name).read_text())
+    assert saved.pop("eos_token_id") == [tokenizer.eos_token_id]
+    assert {key: saved.get(key) for key in odd} == odd
+    assert read(tmp_path / "saved").generation_config.eos_token_id == [tokenizer.eos_token_id]
+
+
+def test_a_model_that_cannot_be_saved_is_not_trained(base_copy):
+    change_config(base_copy, output_attentions=True)
+    with pytest.raises(UserError, match="cannot save its config.json.*output_attentions"):
+        published_model(base_copy)
 
 
 LAYER = "model.layers.0.mlp.down_proj.weight"

@@ -205,6 +205,8 @@ def test_export_replaces_a_model_but_no_users_files(run, first_model):
 
 def test_an_exported_model_ends_where_the_run_ended(tmp_path):
     turn = with_turns(toy.BASES["sharpen"], tmp_path / "base")
+    odd = {"do_sample": False, "temperature": 0.9}  # transformers saves it only if it is unchanged
+    (tmp_path / "base/generation_config.json").write_text(json.dumps(odd))
     flags = ["--model", str(tmp_path / "base"), "--prompt-template", "{problem}", "--lr", "1e-6"]
     train_small(tmp_path / "run", *EVALUATED, *flags, steps=2)
     for name in ("model", "best"):
