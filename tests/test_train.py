@@ -8,6 +8,8 @@ import itertools
 import json
 import math
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -40,6 +42,7 @@ from infra.folder import write_lines
 from methods import Method, dapo_surrogate, ones
 from toy.presets import CHAINS
 
+ROOT = Path(train.__file__).parent
 ONE_UPDATE = ("--prompts", "2", "--mini-batch", "2")  # two groups of four responses in a step
 
 
@@ -51,6 +54,28 @@ def unequal() -> Callable:
 def only_row(folder: Path) -> dict:
     (row,) = read_lines(folder / "metrics.jsonl")
     return row
+
+
+# ---- what a run loads ----------------------------------------------------------------------------
+
+
+def test_a_set_of_answers_loads_no_room_for_programs_letters_trackers_or_comparisons(tmp_path):
+    """A reader of such a run need not open them. A set with tests does load the programs."""
+    (tmp_path / "answers.jsonl").write_text('{"problem": "7*6?", "answer": "42"}\n')
+    record = {"problem": "Print 42.", "tests": [{"input": "", "output": "42"}]}
+    (tmp_path / "tests.jsonl").write_text(json.dumps(record))
+    program = """import sys, train; from infra.problems import load_problems
+load_problems(sys.argv[1]); print(*sys.modules)"""
+    rooms = {"programs", "toy.code_task", "infra.choices", "answers.letters"}
+    rooms |= {"infra.trackers", "infra.significance"}
+
+    def loaded(name: str) -> set[str]:
+        command = [sys.executable, "-c", program, str(tmp_path / name)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return rooms & set(done.stdout.split())
+
+    assert not loaded("answers.jsonl")
+    assert loaded("tests.jsonl") == {"programs"}
 
 
 # ---- a run's files -------------------------------------------------------------------------------
