@@ -24,17 +24,30 @@ PROMPT = """\
 
 
 def reward(response: str, problem: dict) -> float:
-    """1 if the response's first line is an equation that makes the target, else 0."""
+    """1 for a right equation, 0.1 for a wrong one that uses each number once, else 0."""
+    value = value_of(response, problem["numbers"])
+    if value is None:
+        return 0.0
+    return 1.0 if value == problem["target"] else 0.1
+
+
+def right(response: str, problem: dict) -> float:
+    """1 for a right equation, else 0."""
+    return float(value_of(response, problem["numbers"]) == problem["target"])
+
+
+def value_of(response: str, numbers: list[int]) -> int | None:
+    """The value of the first line if it is an equation with each number once, else None."""
     equation = response.strip().partition("\n")[0].strip()
     # One operation between two numbers: no //, no ** and no sign before a number.
     if not re.fullmatch(r"\(*\d+\)*( ?[-+*] ?\(*\d+\)*){2}", equation):
-        return 0.0
-    if Counter(map(int, re.findall(r"\d+", equation))) != Counter(problem["numbers"]):
-        return 0.0
+        return None
+    if Counter(map(int, re.findall(r"\d+", equation))) != Counter(numbers):
+        return None
     try:
-        return float(eval(equation) == problem["target"])
+        return eval(equation)
     except SyntaxError:  # brackets that do not match, or a number such as 07
-        return 0.0
+        return None
 
 
 def problems(seed: int) -> list[dict]:

@@ -21,7 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 from recipes.countdown import reward
 from rollout import draw_indices
 
-PROMPTS, G = 8, 16  # problems of a step, responses to each
+PROMPTS, G = 16, 8  # problems of a step, responses to each
 UPDATES = 2  # per step
 
 
