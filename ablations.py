@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 import torch
 
-from delta import PAPER, Matrix, Steps, normalise, refined_margins, temperatures
+from delta import PAPER, Formulas, Matrix, normalise, refined_margins, temperatures
 from infra.head import block_size
 from infra.rows import squared_distances
 from methods import TokenBatch, TokenOutputs, row_proxy, top_share
 
-# ---- Tables 2 and 3: other steps -----------------------------------------------------------------
+# ---- Tables 2 and 3: other formulas --------------------------------------------------------------
 
 
 def within_side_margins(
@@ -54,15 +54,15 @@ def no_range_map(
 # memory, and `random` needs no margins.
 VARIANTS = {
     "full": PAPER,
-    "within_side": Steps(margins=within_side_margins),
-    "hard": Steps(scores=hard_scores),
-    "no_norm": Steps(normalise=no_normalisation),
-    "no_range_map": Steps(range_map=no_range_map),
+    "within_side": Formulas(margins=within_side_margins),
+    "hard": Formulas(scores=hard_scores),
+    "no_norm": Formulas(normalise=no_normalisation),
+    "no_range_map": Formulas(range_map=no_range_map),
 }
 
 
-def fixed_gamma(memory: dict) -> Steps:
-    """Steps that compute γ only once per run (Table 3, w/o adaptive γ).
+def fixed_gamma(memory: dict) -> Formulas:
+    """Formulas that compute γ only once per run (Table 3, w/o adaptive γ).
 
     memory: stores the first (γ₊, γ₋). It is saved in checkpoints, so a resumed run has the same γ.
     """
@@ -74,7 +74,7 @@ def fixed_gamma(memory: dict) -> Steps:
         gamma_pos, gamma_neg = memory["gamma"]
         return torch.full_like(margin, gamma_neg).masked_fill(advantage > 0, gamma_pos)
 
-    return Steps(temperatures=first_temperatures)
+    return Formulas(temperatures=first_temperatures)
 
 
 # ---- App. F: the other proxy for a token's gradient ----------------------------------------------

@@ -206,8 +206,8 @@ def selected_method(cfg: Config) -> Method:
         weights, features = ablations.random_coefficients, None
     elif cfg.delta_variant == "fixed_gamma":
         memory = {}
-        weights = partial(methods.delta_weights, steps=ablations.fixed_gamma(memory))
+        weights = partial(methods.delta_weights, formulas=ablations.fixed_gamma(memory))
         method = replace(method, memory=memory)
     else:
-        weights = partial(methods.delta_weights, steps=VARIANTS[cfg.delta_variant])
+        weights = partial(methods.delta_weights, formulas=VARIANTS[cfg.delta_variant])
     return replace(method, weights=weights, features=features)

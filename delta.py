@@ -105,8 +105,8 @@ def normalise(lam: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The steps that an ablation replaces by functions of the same arguments (ablations.py)."""
+class Formulas:
+    """The formulas that an ablation replaces by functions of the same arguments (ablations.py)."""
 
     margins: Callable = margins
     temperatures: Callable = temperatures
@@ -115,7 +115,7 @@ class Steps:
     normalise: Callable = normalise
 
 
-PAPER = Steps()
+PAPER = Formulas()
 
 
 @torch.no_grad()
@@ -125,7 +125,7 @@ def delta_coefficients(
     K: int = 1,
     lam_min: float = 0.8,
     lam_max: float = 1.2,
-    steps: Steps = PAPER,
+    formulas: Formulas = PAPER,
 ) -> torch.Tensor:
     """The normalised coefficients λ̄ of a rollout batch (Sec. 3.2): [N], without gradient.
 
@@ -144,15 +144,15 @@ def delta_coefficients(
         raise ValueError(f"need K >= 0, 0 <= lam_min <= lam_max: got {K}, {lam_min}, {lam_max}")
     if not (advantage > 0).any() or not (advantage < 0).any():
         return torch.ones(len(advantage), device=advantage.device)  # there is nothing to separate
-    margin, gamma = refined_margins(v, advantage, K, steps)  # Δ⁽ᴷ⁾, γ⁽ᴷ⁾
-    alpha = steps.scores(margin, gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
-    lam = steps.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
-    return steps.normalise(lam)  # λ̄ (Eq. 8)
+    margin, gamma = refined_margins(v, advantage, K, formulas)  # Δ⁽ᴷ⁾, γ⁽ᴷ⁾
+    alpha = formulas.scores(margin, gamma)  # α*, from μ⁽ᴷ⁾ and γ⁽ᴷ⁾
+    lam = formulas.range_map(alpha, advantage, lam_min, lam_max)  # λ (Sec. 3.2)
+    return formulas.normalise(lam)  # λ̄ (Eq. 8)
 
 
 @torch.no_grad()
 def refined_margins(
-    v: Matrix, advantage: torch.Tensor, K: int, steps: Steps = PAPER
+    v: Matrix, advantage: torch.Tensor, K: int, formulas: Formulas = PAPER
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(Δ⁽ᴷ⁾, γ⁽ᴷ⁾), [N] each: after K refinements of the centroids (App. H).
 
@@ -163,15 +163,15 @@ def refined_margins(
         v = v.float()  # a tensor; the dtype of Rows is float32 or float64
 
     mu_pos, mu_neg = centroids(v, advantage)  # μ⁽⁰⁾ (Eq. 3)
-    margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
-    gamma = steps.temperatures(margin, advantage)  # γ⁽⁰⁾ (App. H)
+    margin = formulas.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽⁰⁾ (App. G)
+    gamma = formulas.temperatures(margin, advantage)  # γ⁽⁰⁾ (App. H)
 
     for _ in range(K):
-        alpha = steps.scores(margin, gamma)  # α⁽ᵏ⁾ (Eq. 6)
+        alpha = formulas.scores(margin, gamma)  # α⁽ᵏ⁾ (Eq. 6)
         # γ⁽ᵏ⁺¹⁾ is taken from Δ⁽ᵏ⁾, before the centroids move (App. H): so γ⁽¹⁾ = γ⁽⁰⁾.
-        gamma = steps.temperatures(margin, advantage)
+        gamma = formulas.temperatures(margin, advantage)
         mu_pos, mu_neg = centroids(v, advantage, alpha)  # μ⁽ᵏ⁺¹⁾ (Eq. 7)
-        margin = steps.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
+        margin = formulas.margins(v, advantage, mu_pos, mu_neg)  # Δ⁽ᵏ⁺¹⁾
 
     if not margin.isfinite().all():
         raise ValueError("a margin is not finite: v or A has NaN or inf, or huge numbers")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from delta import PAPER, Steps, delta_coefficients, token_gradient_proxy
+from delta import PAPER, Formulas, delta_coefficients, token_gradient_proxy
 from grpo import clipped_surrogate, likelihood_ratio
 from infra.errors import UserError
 from infra.ranks import is_equal_on_ranks, this_device
@@ -275,9 +275,9 @@ def row_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
     return token_gradient_proxy(outputs.hidden, outputs.logprob)
 
 
-def delta_weights(tokens: TokenBatch, v, cfg, steps: Steps = PAPER) -> torch.Tensor:
-    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations replace some of the steps."""
-    return delta_coefficients(v, tokens.advantage, cfg.K, cfg.lam_min, cfg.lam_max, steps)
+def delta_weights(tokens: TokenBatch, v, cfg, formulas: Formulas = PAPER) -> torch.Tensor:
+    """ρ = λ̄, the discriminative coefficients (Sec. 3.2); ablations replace some formulas."""
+    return delta_coefficients(v, tokens.advantage, cfg.K, cfg.lam_min, cfg.lam_max, formulas)
 
 
 PAPER_METHODS = {

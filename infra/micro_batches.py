@@ -61,7 +61,7 @@ def mini_batches(
     prompts = [response.prompt for response in responses]
     length = [len(response.tokens) for response in responses]
     any_advantage = [bool(part.any()) for part in advantage.split(length)]  # of each response
-    steps = []
+    found = []
     for start in range(0, len(responses), responses_per_update):
         of_step = range(start, min(start + responses_per_update, len(responses)))
         micro_batches = []
@@ -71,8 +71,8 @@ def mini_batches(
             # Every rank gets equally many groups of similar lengths, and none if `index` is empty.
             for group in balanced_groups(blocks, micro_batch_tokens, *rank_and_world()):
                 micro_batches.append(padded(responses, group, has_advantage))
-        steps.append(MiniBatch(sum(length[i] for i in of_step), micro_batches))
-    return steps
+        found.append(MiniBatch(sum(length[i] for i in of_step), micro_batches))
+    return found
 
 
 def padded(responses: list, index: list[int], has_advantage: bool) -> MicroBatch:

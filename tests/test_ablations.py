@@ -23,13 +23,13 @@ def test_fixed_temperatures_come_from_the_first_batch():
     v1, advantage1 = two_sides(seed=1)
     v2, advantage2 = two_sides(seed=2)
     memory = {}
-    steps = fixed_gamma(memory)
-    first = delta_coefficients(v1, advantage1, steps=steps)
+    formulas = fixed_gamma(memory)
+    first = delta_coefficients(v1, advantage1, formulas=formulas)
     torch.testing.assert_close(first, delta_coefficients(v1, advantage1))
     kept = list(memory["gamma"])
 
-    steps = fixed_gamma(memory)  # as in the next step of a run
-    second = delta_coefficients(3 * v2, advantage2, steps=steps)
+    formulas = fixed_gamma(memory)  # as in the next step of a run
+    second = delta_coefficients(3 * v2, advantage2, formulas=formulas)
     assert memory["gamma"] == kept
     slow = SlowDelta(3 * v2, advantage2)
     alpha = slow.scores(slow.margins([1.0] * len(v2)), kept)
@@ -56,7 +56,7 @@ def test_variants_match_reference(K, variant):
 def test_hard_scores_of_equal_tokens_leave_sides_without_mass():
     """All margins and scores are 0, so both centroids are 0 after one refinement."""
     A = torch.tensor([1.0, -1.0, 0.0, 2.0])
-    lam = delta_coefficients(torch.ones(4, 3), A, K=1, steps=VARIANTS["hard"])
+    lam = delta_coefficients(torch.ones(4, 3), A, K=1, formulas=VARIANTS["hard"])
     torch.testing.assert_close(lam, torch.ones(4))
 
 
