@@ -2,11 +2,11 @@
 
 Flags of `--method delta` select them (config.selected_method).
 
-Departures: (1) `fixed_gamma` keeps the temperatures from the run's first batch with both sides.
-Freezing γ within a batch would change nothing: with K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾.
-(2) Selection considers only tokens with an advantage: all others have the lowest λ and would fill
-the bottom share. (3) Selection ranks by Δ/γ, because λ saturates and would tie. Ties are broken at
-random.
+Two of them differ from what the paper's text suggests. `fixed_gamma` keeps the temperatures of the
+run's first batch with both sides, because freezing γ within a batch would change nothing: with
+K = 1 the lagged γ⁽¹⁾ equals γ⁽⁰⁾. Selection by λ considers only tokens with an advantage, since all
+others have the lowest λ and would fill the bottom share. It ranks by Δ/γ, because λ saturates and
+would tie, and breaks ties at random.
 
 Shapes: N packed response tokens, n in a micro-batch, H hidden size, V vocabulary size.
 """

@@ -9,9 +9,10 @@ DelTA compares a token-gradient proxy with both centroids (Sec. 3.2, Apps. F-H).
 the two distances is the token's margin. The margin gives a score between 0 and 1, which gives a
 weight around 1 in the DAPO loss.
 
-Departures: (1) all statistics are over the whole rollout batch, as in the text; the released code
-computes them on each rank's shard. (2) The paper clamps a side's mass from below by a small ε; here
-a side without mass has the centroid 0. (3) If a side has no tokens, every coefficient is 1.
+This file differs from the paper's released code in one point: the code computes all statistics on
+each rank's shard, and this file, like the paper's text, over the whole rollout batch. It differs
+from the text in two. The text clamps a side's mass from below by a small ε; here a side without
+mass has the centroid 0. And if a side has no tokens, every coefficient is 1.
 
 Shapes: N packed response tokens (one row per token, no padding), H hidden size.
 Symbols: v proxy, A advantage, μ centroid, M mass, Δ margin, γ temperature, α score, λ coefficient.

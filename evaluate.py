@@ -10,8 +10,8 @@ a run is interrupted, the same command goes on with the next benchmark. The fold
 another model, with the same model after further training, and with other sampling flags.
 averages.json holds the averages and the input to `compare`; wrong.jsonl holds the wrong responses.
 
-Departure from the paper: a paired bootstrap over problems is reported beside App. K's test, because
-repetitions do not measure the variation across problems.
+Beside App. K's test, `compare` reports a paired bootstrap over problems, which the paper does not
+have: repetitions do not measure the variation across problems.
 
 Shapes: P problems in a benchmark, n samples per problem, i.e. n repetitions of the benchmark.
 """

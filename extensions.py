@@ -19,7 +19,7 @@ from methods import Method, TokenBatch, TokenOutputs, by_response, dapo_surrogat
 
 
 def reinforce_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
-    """A log π per token: no ratio and no clip. Departure: A is still divided by the group's std."""
+    """A log π per token: no ratio and no clip. A is still divided by the group's std."""
     return tokens.advantage * logprob
 
 
@@ -58,9 +58,8 @@ def dr_grpo(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     Dr. GRPO (Liu et al. 2025, arXiv 2503.20783). All tokens of the batch count equally, and ρ has
     mean 1 over the tokens with an advantage; the others have no gradient.
     RLOO subtracts the mean of the *other* rewards, which gives G/(G-1) A' and the same weights
-    here, since they are scaled to mean 1. Departure: Dr. GRPO divides by a constant, the longest
-    length, while N in Eq. 8 changes a little from update to update. A constant is only a learning
-    rate.
+    here, since they are scaled to mean 1. Dr. GRPO divides by a constant, the longest length, and
+    Eq. 8 by N, which changes a little from update to update. A constant is only a learning rate.
     """
     std = tokens.reward.view(-1, cfg.group_size).std(dim=1)  # of each group
     rho = std.repeat_interleave(cfg.group_size).repeat_interleave(tokens.length)  # [N] A'/A

@@ -179,8 +179,8 @@ class Method:
 def by_response(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1/|o_i|: a mean within each response, then over responses (Eq. 12; GRPO and SAPO).
 
-    Departures: ρ has mean 1 over the rollout batch, not over each mini-batch. For SAPO the paper
-    states only the gate; SAPO's own paper (arXiv 2511.20347), verl and TRL take this mean.
+    Unlike the paper's, ρ has mean 1 over the rollout batch, not over each mini-batch. For SAPO the
+    paper states only the gate; SAPO's own paper (arXiv 2511.20347), verl and TRL take this mean.
     """
     mean_length = tokens.length.sum() / len(tokens.length)
     weight = mean_length / tokens.length  # [B], scaled to mean 1 over tokens
@@ -190,8 +190,8 @@ def by_response(tokens: TokenBatch, v, cfg) -> torch.Tensor:
 def forking_tokens(tokens: TokenBatch, v, cfg) -> torch.Tensor:
     """ρ ∝ 1[entropy in the top 20 %], pooled over the rollout batch (Eq. 14).
 
-    Departure: the sum is divided by the number of selected tokens in the rollout batch, as in the
-    official code; the paper's formula divides by all tokens, and its loss is five times smaller.
+    The sum is divided by the number of selected tokens in the rollout batch, as in the official
+    code. The paper's formula divides by all tokens, and its loss is five times smaller.
     """
     return top_share(tokens.entropy, 0.2, tokens.seed)
 
@@ -236,8 +236,8 @@ def fipo_surrogate(logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tens
     """f min(r A, clip(r) A) with FIPO's weights f (Eq. 15).
 
     f depends on θ, so it is computed here and not in `weights`. As in the released code, f is not
-    normalised. Departure: that code drops a response with more than one dual-clipped token; the
-    paper's objective and this code keep it.
+    normalised. That code drops a response with more than one dual-clipped token; the paper's
+    objective and this code keep it.
     """
     f = fipo_weights(logprob.detach(), tokens.old_logprob, tokens.length)
     return f * dapo_surrogate(logprob, tokens, cfg)

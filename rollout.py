@@ -10,7 +10,7 @@ changes only if its number falls within rounding error of a CDF step. In bfloat1
 log p by about 0.01, and most responses eventually differ. Each token comes with its log p under the
 distribution it was drawn from, for the metric `mismatch`.
 
-Departure: the released code samples with a serving engine (trl_delta.py can, too).
+The released code samples with a serving engine instead, as trl_delta.py can.
 
 Shapes: B responses, R of them in flight, m of these in a block, T tokens of a chunk, V vocabulary
 size.

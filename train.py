@@ -5,11 +5,11 @@ train.py --model ID` trains a Hugging Face causal LM on any number of GPUs. conf
 hyper-parameter. A run resumes from the newest checkpoint in its --output-dir. `train_step` takes
 the same step as minimal.py's, on any number of ranks.
 
-Departures from the paper's text: (1) weight decay 0.1 and gradient clip 1.0, as in the released
-code; (2) no optimiser step for a mini-batch whose advantages are all 0, or whose gradient is not
-finite; (3) evaluations in training end at --max-new-tokens. Departure from the released code:
-(4) the loss is divided by a mini-batch's token count over all ranks, as in the text, not averaged
-over micro-batches.
+Training differs from the paper's text in three points. Weight decay is 0.1 and the gradient is
+clipped at 1.0, as in the released code. A mini-batch whose advantages are all 0, or whose gradient
+is not finite, gets no optimiser step. Evaluations in training end at --max-new-tokens. The released
+code averages the loss over micro-batches; here, as in the text, it is divided by a mini-batch's
+token count over all ranks.
 
 Shapes: B responses per step, G per prompt, N packed response tokens; N_b of them in a mini-batch, b
 responses with n tokens in a micro-batch. L columns of the longest sequence, H hidden size, V

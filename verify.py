@@ -1,9 +1,9 @@
 r"""The reward of RLVR (App. I): answers/ finds the final answer and decides whether it is right.
 
-Departures: (1) the paper grades with math-verify (sympy); here nothing is solved symbolically, so
-no answer can hang the grader. (2) The paper's run script adds a length penalty
-(`grpo.overlong_penalty`); here it is off by default (--overlong-buffer). docs/answers.md lists
-which answers are read and which count as equal.
+The paper grades with math-verify (sympy). This grader solves nothing symbolically, so no answer can
+hang it. The paper's run script also subtracts a length penalty (`grpo.overlong_penalty`), which is
+off by default here (--overlong-buffer). docs/answers.md lists which answers are read and which
+count as equal.
 """
 
 from answers.comparison import earnable, is_equivalent

@@ -2,21 +2,23 @@
 
     python -m benchmarks plan --model FOLDER --gpus 4 --gpu-gb 80 <other flags of train.py>
 
-A step has three phases. Each holds the float32 weights and Adam's two moments, sharded, and
+FSDP gathers the parameters unit by unit. One unit is a layer, and the *root* is the unit of all
+parameters outside the layers: embedding, norm and LM head. The root stays gathered during a pass.
+In all three phases of a step each GPU holds its shard of the float32 weights and of Adam's moments.
 
-    rollout     the gathered weights; the caches of the responses in flight, and what drawing their
-                tokens takes, in the share of the free memory that infra/sampler.py allows
-    old log p   the root and two layers, gathered; half of a layer's activations; the LM head in
-                float32; three blocks of logits; and the rows for DelTA, until a quarter of the GPU
-                is free (infra/rows.py)
-    update      float32 gradients, sharded; the root and two layers, gathered; and the largest of a
-                layer's backward pass, that of the LM head, and the root's gradients at the end
+- In the rollout the whole model is gathered. The responses in flight have their caches, and memory
+  to draw tokens in, from the share of the free memory that infra/sampler.py allows.
+- In the pass for the old log p the root and two layers are gathered: the one at work and the next.
+  Beside them are a layer's activations, half of what its backward pass would need, the LM head in
+  float32, and three tensors of the size of a block of logits. DelTA's rows stay on the GPU as long
+  as a quarter of it is free (infra/rows.py).
+- In the update each GPU also holds its shard of the float32 gradients, the root and two layers, and
+  the largest of three peaks: the backward pass of a layer, that of the LM head, and the root's
+  gradients when the pass ends.
 
-The root is FSDP's unit of all parameters outside the layers: embedding, norm and LM head. It stays
-gathered in a pass. The computation is in bfloat16, or in float32 with --dtype float32.
-
-The factors of `in_a_layer` were fitted to FSDP2 runs on fake tensors; the update is within 10 % of
-these runs (commit d9add26, tests/benchmarks/test_plan.py). Recurrent layers count as attention.
+Computation is in bfloat16, or in float32 with --dtype float32. The factors of `in_a_layer` were
+fitted to FSDP2 runs on fake tensors, and the update's estimate is within 10 % of these runs (commit
+d9add26, tests/benchmarks/test_plan.py). Recurrent layers count as attention.
 """
 
 import copy

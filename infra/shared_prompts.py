@@ -10,9 +10,9 @@ The last token of a prompt runs with each response, since its state predicts the
 responses attend to the keys and values of their prompt, whose gradients sum over them. So results
 and gradients are those of whole sequences, within rounding.
 
-Whole sequences run if the prompts are short; if the model has recurrent layers, whose states have
-no columns to attend to; and on several ranks, which must call each layer equally often to gather
-its weights, while only some of their micro-batches would share a prompt.
+Whole sequences run in three cases. The prompts are short. Or the model has recurrent layers, whose
+states have no columns to attend to. Or there are several ranks: they must call each layer equally
+often to gather its weights, but only some of their micro-batches would share a prompt.
 
 Shapes: b responses to u prompts, L columns in the longest sequence, P columns of prompts, T of the
 rest, n response tokens, H hidden size.

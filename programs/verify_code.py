@@ -8,7 +8,7 @@ The program is the last fenced Python block. It earns 1.0 if it passes all tests
 
 compare.py has the rules for outputs and values, judge.py those for scripts; a faulty script passes
 no program, and a warning is printed. A program that ends with an error fails, whatever it printed.
-Departure from the paper: the paper names no limits for programs; the limits in watch.py are ours.
+The paper names no limits for programs; those in watch.py are ours.
 """
 
 import re

@@ -11,14 +11,13 @@ operands, and states one result. It ends with a box:
               answer \\boxed{9}
 
 A base model was trained on demonstrations with errors; after an error the chain continues from the
-wrong result. So the base model knows the format but errs in the arithmetic. In the regime `learn`
-the most likely product is wrong; in `sharpen` every most likely result is right (README.md).
+wrong result. So the base model knows the format but errs in the arithmetic. toy/README.md describes
+the two bases, `learn` and `sharpen`, and has their numbers.
 
-Few tokens (the results) decide the answer. Most (connectives, copies, the frame) do not. Unlike in
-real data sets, the decisive tokens are known here: `decisive` marks them.
+Only the results decide whether an answer is right; connectives, copied operands and the frame do
+not. In real data sets nobody knows the decisive tokens. Here `decisive` marks them.
 
-Read task.py first; README.md lists the committed base models. The code toy (`--model toy-code`) is
-code_task.py.
+Read task.py first. code_task.py has the code toy (`--model toy-code`).
 """
 
 from toy.base import BASES as BASES
