@@ -3,8 +3,9 @@
     .venv-engines/bin/python results/countdown/trl_run.py MODEL DATA RATE STEPS OUT
 
 Problems and their order, prompt, reward, batch, learning rate, clip range and the tokens that end a
-response are train.py's. OUT/metrics.jsonl gets the mean reward of each step and the seconds since
-the step before; OUT/model is the trained model. `make engines` installs TRL.
+response are train.py's. OUT/metrics.jsonl gets the mean reward of each step, and the seconds since
+the one before. `python -m benchmarks.curves` draws it beside a run of train.py. OUT/model is the
+trained model. `make engines` installs TRL.
 """
 
 import json
@@ -29,6 +30,8 @@ def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
     """Train for some steps, write their rewards, and save the model."""
     folder, count = Path(out), int(steps)
     folder.mkdir(parents=True)
+    settings = {"seed": 0, "trainer": "TRL's GRPOTrainer", "model": name, "lr": float(rate)}
+    (folder / "config.json").write_text(json.dumps(settings))
     lm = AutoModelForCausalLM.from_pretrained(name, dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
     # A response ends with a line break, which is part of several tokens.
@@ -44,15 +47,17 @@ def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
         problems[i] | {"prompt": template.replace("{problem}", problems[i]["problem"])}
         for i in order
     ]
-    started = time.time()
+    started, step = time.time(), 0
 
     def graded(completions: list[str], numbers, target, **_) -> list[float]:
         """The rewards of a step's 128 responses, whose mean is logged."""
-        nonlocal started
+        nonlocal started, step
         pairs = zip(numbers, target, strict=True)
         asked = [{"numbers": n, "target": t} for n, t in pairs]
         rewards = [reward(*pair) for pair in zip(completions, asked, strict=True)]
-        line = {"reward": sum(rewards) / len(rewards), "seconds": time.time() - started}
+        step += 1
+        line = {"step": step, "reward": sum(rewards) / len(rewards)}
+        line["seconds"] = time.time() - started
         with open(folder / "metrics.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
         started = time.time()
