@@ -39,9 +39,10 @@ RECORD = "compare.json"  # of a finished run, in its folder: curves, what was me
 OWN = "at its rates"
 # The mean reward of all steps and of the last ones, the last evaluation's accuracy, that of the
 # likeliest responses, and the last step's entropy
-OUTCOMES = ["reward", "last", "accuracy", "greedy", "entropy"]
+OUTCOMES = ["reward", "last", "accuracy", "greedy", "entropy", "kl"]
 short = partial(np.format_float_scientific, trim="-", exp_digits=1)  # 5e-7
 OF_A_RUN = {"method", "lr", "seed"}  # never part of a row's flags
+OF_A_LINE = ("rate", "seed", "rewards", "entropies", "seconds")  # columns that are no outcomes
 COMPARED = {"steps", "model", "data", "eval_data"}  # free flags, which may tell rows apart
 
 
@@ -228,7 +229,7 @@ def from_folders(out: Path) -> pd.DataFrame:
 
 def from_csv(path: Path, rows: list[str]) -> pd.DataFrame:
     """The lines of a CSV of --csv, of results/training.csv or of results/races.csv."""
-    runs = pd.read_csv(path)
+    runs = pd.read_csv(path, dtype={"commit": str})
     if "rewards" in runs and "reward" not in runs:  # training.csv has the reward of every step
         curves = [[float(x) for x in text.split()] for text in runs["rewards"]]
         runs["reward"], runs["last"] = zip(*[(np.mean(x), x[-1]) for x in curves], strict=True)
@@ -245,53 +246,72 @@ def print_tables(runs: pd.DataFrame, tune: list[int], contrasts: list[str], firs
     """Print every row at every rate and at the best of its rates, and the paired differences."""
     if runs.duplicated(["row", "rate", "seed"]).any():
         raise UserError("two runs have the same row, rate and seed")
-    shown = [x for x in (*OUTCOMES, "kl") if x in runs and runs[x].notna().all()]
-    table = runs.pivot(index="seed", columns=["row", "rate"], values=shown)
-    whole = table.dropna()  # the seeds that all rows and rates have
-    tuned, counted = whole[whole.index.isin(tune)], whole[~whole.index.isin(tune)]
-    print(f"seeds: {list(counted.index)}; incomplete: {sorted({*table.index} - {*whole.index})}\n")
-    if len(counted) < 2 or (tune and tuned.empty):
-        raise UserError("an interval needs two seeds that all rows and rates have")
-    parts, at_one, at_own = {}, [], []  # name -> outcomes of the seeds; names of contrasts
-    pairs = sorted(set(zip(runs["row"], runs["rate"], strict=True)))
-    for row, rate in pairs:
-        parts[f"{row} {short(rate)}"] = counted.xs((row, rate), axis=1, level=(1, 2))
-        if row != first and (first, rate) in pairs:
-            at_one.append(f"{row} {short(rate)} - {first} {short(rate)}")
-    for row in sorted({row for row, _ in pairs if len(table["reward"][row].columns) > 1}):
-        parts[f"{row} at its rates"] = at_its_rates(counted, tuned, row, shown)
-        at_own.append(f"{row} at its rates - {first} at its rates")
-    cells = [[name, *map("{:.3f}".format, x.mean())] for name, x in parts.items()]
-    print_table(["row and rate", *shown], cells)
-    own = f"{first} at its rates"
-    families = [contrasts] if contrasts else [at_one, [x for x in at_own if own in parts]]
-    for family in families:
-        print_differences(parts, [x for x in family if not x.startswith(own)], shown)
+    numeric = [x for x in runs.select_dtypes("number") if x not in OF_A_LINE]
+    shown = [x for x in dict.fromkeys(OUTCOMES + numeric) if x in runs and runs[x].notna().all()]
+    lacking: set[int] = set()
+    if not tune:  # only the seeds count that all rows and rates have
+        table = runs.pivot(index="seed", columns=["row", "rate"], values="reward")
+        lacking = {*table.index} - {*table.dropna().index}
+    cells = cells_of(runs[~runs["seed"].isin(lacking)], tune, shown)
+    means = [[name, len(x), *map("{:.3f}".format, x.mean())] for name, x in cells.items()]
+    print_table(["row and rate", "seeds", *shown], means)
+    families = [contrasts] if contrasts else [[], []]  # at one rate, each row at its own
+    for name in cells if not contrasts else ():
+        rate = OWN if name.endswith(f" {OWN}") else name.rpartition(" ")[2]
+        reference = f"{first} {rate}"
+        if name != reference and reference in cells:
+            families[rate == OWN].append(f"{name} - {reference}")
+    for family in filter(None, families):
+        print_differences(cells, family, shown, lacking)
 
 
-def print_differences(parts: dict, names: list[str], shown: list[str]) -> None:
-    """Print the mean and the t-interval of each "a - b", and p with Holm's correction."""
-    lines = {}
-    for name in names:
-        a, _, b = (word.strip() for word in name.partition(" - "))
-        if not {a, b} <= {*parts}:
-            raise UserError(f"--contrasts {name!r}: a row is one of {', '.join(parts)}")
-        lines[name] = parts[a] - parts[b]
-    p = holm({name: p_of(x["reward"]) for name, x in lines.items()})
-    cells = [[name, *map(with_interval, lines[name].T.values), f"{p[name]:.2g}"] for name in lines]
-    if cells:
-        print_table(["difference, 95 %", *shown, "p of reward after Holm"], cells)
+def cells_of(runs: pd.DataFrame, tune: list[int], shown: list[str]) -> dict[str, pd.DataFrame]:
+    """ "ROW RATE" -> the outcomes of its counted seeds, and "ROW at its rates" for several rates.
 
-
-def at_its_rates(counted: pd.DataFrame, tuned: pd.DataFrame, row: str, shown: list) -> pd.DataFrame:
-    """A row's outcomes, for each seed at the rate with the best reward on the tuning seeds.
-
-    Without tuning seeds, on the other seeds, so that no run chooses its own rate.
+    The rate with the best mean reward on the tuning seeds is a row's own, or without such seeds the
+    best on the other seeds, so that no run chooses its own rate.
     """
-    rates = {}
-    for seed in counted.index:
-        others = tuned if len(tuned) else counted.drop(index=seed)
-        rates[seed] = others["reward"][row].mean().idxmax()
+    by_rate, own = {}, {}
+    for row, its in runs.groupby("row"):
+        table = its.pivot(index="seed", columns="rate", values=shown)
+        is_tuned = table.index.isin(tune)
+        counted, reward = table[~is_tuned], table["reward"]
+        for rate in reward.columns:
+            outcomes = counted.xs(rate, axis=1, level=1).dropna()
+            if len(outcomes):
+                by_rate[f"{row} {short(rate)}"] = outcomes
+        if tune and is_tuned.any():
+            tuned = reward[is_tuned].dropna(axis=1)  # the rates that all tuning seeds have
+            print(f"{row}: {', '.join(f'{short(x)} {y:.4f}' for x, y in tuned.mean().items())}\n")
+            own[f"{row} {OWN}"] = by_rate.get(f"{row} {short(tuned.mean().idxmax())}")
+        elif not tune and len(reward.columns) > 1:
+            own[f"{row} {OWN}"] = at_its_rates(row, counted, shown)
+    return by_rate | {name: outcomes for name, outcomes in own.items() if outcomes is not None}
+
+
+def at_its_rates(row: str, table: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
+    """A row's outcomes, for each seed at the rate with the best reward on the other seeds."""
+    rates = {x: table.drop(index=x)["reward"].mean().idxmax() for x in table.index}
     print(f"{row}: its rates by seed are {' '.join(map(short, rates.values()))}\n")
-    chosen = [[counted[x, row, rate][seed] for x in shown] for seed, rate in rates.items()]
-    return pd.DataFrame(chosen, index=counted.index, columns=shown)
+    chosen = [[table[x, rate][seed] for x in shown] for seed, rate in rates.items()]
+    return pd.DataFrame(chosen, index=table.index, columns=shown)
+
+
+def print_differences(cells: dict, names: list[str], shown: list[str], lacking: set) -> None:
+    """Print the mean and the t-interval of each "a - b", and p with Holm's correction.
+
+    Only the seeds count that all cells of these names have. lacking: seeds left out before.
+    """
+    pairs = {name: [x.strip() for x in name.split(" - ")] for name in names}
+    for name, pair in pairs.items():
+        if len(pair) != 2 or not {*pair} <= {*cells}:
+            raise UserError(f"--contrasts {name!r}: a row is one of {', '.join(cells)}")
+    seeds = [{*cells[x].index} for pair in pairs.values() for x in pair]
+    whole = sorted(set.intersection(*seeds))
+    print(f"seeds: {whole}; incomplete: {sorted(lacking | set.union(*seeds) - {*whole})}\n")
+    if len(whole) < 2:
+        raise UserError("an interval needs two seeds that all rows and rates have")
+    lines = {name: cells[a].loc[whole] - cells[b].loc[whole] for name, (a, b) in pairs.items()}
+    p = holm({name: p_of(x["reward"]) for name, x in lines.items()})
+    table = [[name, *map(with_interval, x.T.values), f"{p[name]:.2g}"] for name, x in lines.items()]
+    print_table(["difference, 95 %", *shown, "p of reward after Holm"], table)
