@@ -32,7 +32,7 @@ import ablations
 import delta
 import extensions
 import methods
-from benchmarks import estimators
+from benchmarks import estimators, known_credit
 from benchmarks.gain_rows import BY_SIDE, FIRST, flags_of_rows, lines_of_batch
 from benchmarks.gain_tables import draw, print_tables
 from benchmarks.gradients import decomposed, gradients, products, sides, step_kls
@@ -62,7 +62,9 @@ RESULT = "gain.csv"
 FILES = (RESULT, "sampled-*", "direction-*", "measured-*")
 OF_A_BATCH = ("prompts", "group_size", "max_new_tokens", "temperature", "overlong_buffer", "seed")
 OF_A_BATCH += ("reward", "stop")
-CODE = [Path(x.__file__) for x in (delta, methods, ablations, extensions)]  # of the weightings
+CODE = [
+    Path(x.__file__) for x in (delta, methods, ablations, extensions, known_credit)
+]  # of the weightings
 
 BLOCKS = 16  # blocks of batches, for the jackknife
 COORDINATES = 2**20

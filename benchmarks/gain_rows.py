@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-import toy
+from benchmarks.known_credit import keep_masses, oracle_weights, words
 from config import METHODS, Config, parse_config, selected_method
 from delta import normalise
 from grpo import group_advantages, overlong_penalty
@@ -32,13 +32,15 @@ ROWS = {  # row -> flags of train.py
     "AR": "--method reweighting",
     "random": "--delta-variant random",
 }
+OF_THE_TOY = {"topk": "--proxy topk", "common": "--proxy common"}
 BY_SIDE = ("dapo", "delta", "sure, sure")  # the A > 0 and A < 0 sides of these give others
 FIRST = 2  # the line of the first row, dapo; J and entropy come before
 
 
 def flags_of_rows(cfg: Config) -> dict[str, Config]:
     """Row -> its flags: those of ROWS, and cfg if it changes a method or a method's flags."""
-    rows = {name: parse_config(flags.split()) for name, flags in ROWS.items()}
+    flags = ROWS | (OF_THE_TOY if cfg.data == "toy" else {})
+    rows = {name: parse_config(text.split()) for name, text in flags.items()}
     own = [x for x in fields(Config) if x.name == "method" or x.metadata["method"]]
     changed = [x.name for x in own if getattr(cfg, x.name) != x.default]
     if changed:
@@ -79,17 +81,11 @@ def lines_of_batch(
         weights[name] = method.checked_weights(tokens, v, rows[name])
     weights |= derived_weights(weights["delta"], tokens.advantage)
     if cfg.data == "toy":
-        weights["oracle"] = oracle_weights(rollouts, tokens.advantage)
+        asked = [
+            (x.problem["problem"], words(torch.from_numpy(x.response.tokens))) for x in rollouts
+        ]
+        weights["oracle"] = oracle_weights(asked, tokens.advantage)
     return plan.micro_batches, coefficients(tokens, weights, cfg.group_size)
-
-
-def keep_masses(weight: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """ρ [N], scaled on each side so that the side's mass Σ ρ|A| is DAPO's Σ|A|."""
-    weight = weight.clone()
-    for side in (advantage > 0, advantage < 0):
-        mass = advantage[side].abs()
-        weight[side] *= mass.sum() / (weight[side] * mass).sum()
-    return weight
 
 
 def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -104,15 +100,6 @@ def derived_weights(lam: torch.Tensor, advantage: torch.Tensor) -> dict[str, tor
         "two constants": constants,
         "inverse constants": 2 - constants,
     }
-
-
-def oracle_weights(rollouts: list[Rollout], advantage: torch.Tensor) -> torch.Tensor:
-    """1.2 for the tokens that decided the toy's reward, 0.8 for all others, with DAPO's masses."""
-    marks = [
-        toy.decisive(x.problem["problem"], torch.from_numpy(x.response.tokens)) for x in rollouts
-    ]
-    decisive = torch.cat(marks).to(advantage.device)
-    return keep_masses(torch.where(decisive, 1.2, 0.8), advantage)
 
 
 def coefficients(tokens: TokenBatch, weights: dict, G: int) -> dict[str, torch.Tensor]:
