@@ -1,10 +1,15 @@
 """Tests benchmarks/compare.py: runs of the toy, tables computed by hand, and those in results/."""
 
+import json
+
+import pandas as pd
 import pytest
 from hashed_rewards import rewarded
 from toy_runs import PROBLEMS, ROOT, SMALL
 
+from benchmarks import compare as compare_module
 from benchmarks.__main__ import main
+from benchmarks.compare import Training
 
 # (row, rate) -> mean rewards of seeds 1 to 3. On any two seeds, dapo is best at rate 2. delta is
 # best at 1 without seed 3, and at 2 without seed 1 or 2.
@@ -81,6 +86,69 @@ def test_tuning_seeds_choose_rates_and_count_for_nothing_else(tmp_path, capsys):
     assert "seeds: [2, 3]" in said
     assert "delta: 1e+0 0.4000, 2e+0 0.3000" in said  # on seed 1 alone, where 1 is best
     assert "| delta at its rates | 2 | 0.350 |" in said
+
+
+BEST = {"dapo": 3.4, "delta": 2.0}  # the reward falls with the rate's distance from it
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[tuple]:
+    """The runs that compare trains, as (row, rate, seed); none is really trained."""
+    runs = []
+
+    def train(self, row, rate, seed):
+        runs.append((row, float(rate), seed))
+        return {"rewards": [-abs(float(rate) - BEST[row])]}
+
+    monkeypatch.setattr(Training, "train", train)
+    monkeypatch.setattr(compare_module, "from_folders", lambda out: out)
+    monkeypatch.setattr(compare_module, "print_tables", lambda *args: None)
+    return runs
+
+
+RATES = ["1.4", "2", "2.4", "2.8", "3.4", "4", "4.8"]
+TUNED = ["--rows", "dapo", "delta", "--rates", *RATES, "--tune", "1-2", "--seeds", "7-8"]
+
+
+def test_no_counted_seed_is_trained_at_a_rate_that_it_does_not_need(tmp_path, trained, capsys):
+    printed(capsys, tmp_path, *TUNED)
+    for row, best in BEST.items():
+        own = [run for run in trained if run[0] == row]
+        assert {run[1:] for run in own if run[2] < 7} == {
+            (float(x), y) for x in RATES for y in (1, 2)
+        }
+        assert [run[1:] for run in own if run[2] >= 7] == [(best, 7), (best, 8)]
+
+
+def test_climbing_goes_on_only_from_an_edge(tmp_path, trained, capsys):
+    printed(capsys, tmp_path, *TUNED, "--climb")
+    rates = {
+        row: [x[1] for x in dict.fromkeys(trained) if x[0] == row and x[2] == 1] for row in BEST
+    }
+    assert rates == {"dapo": [2.4, 2.8, 3.4, 4.0], "delta": [2.4, 2.8, 3.4, 2.0, 1.4]}
+    assert [x for x in trained if x[2] == 8] == [("dapo", 3.4, 8), ("delta", 2.0, 8)]
+
+
+def test_contrasts_name_the_runs_that_count(tmp_path, trained, capsys):
+    pairs = "delta 2 - dapo 2", "delta 2 - dapo at its rates"
+    printed(capsys, tmp_path, *TUNED, "--contrasts", *pairs)
+    assert [x for x in trained if x[2] == 7] == [("delta", 2, 7), ("dapo", 2, 7), ("dapo", 3.4, 7)]
+
+
+def test_a_run_is_measured_once_and_keeps_its_curves(tmp_path, capsys):
+    small = [*SMALL, "--mini-batch", "8", "--steps", "2", "--rows", "dapo", "--seeds", "1-2"]
+    command = [tmp_path / "out", *small, "--measure", str(tmp_path / "own.py") + ":last_letter"]
+    own = "def last_letter(cfg):\n    return {'digit': cfg.seed + 0.5}\n"
+    (tmp_path / "own.py").write_text(own)
+    with rewarded():
+        printed(capsys, *command, "--csv", tmp_path / "runs.csv")
+    runs = pd.read_csv(tmp_path / "runs.csv")
+    assert runs["digit"].tolist() == [1.5, 2.5] and (runs["commit"].str.len() >= 12).all()
+    for seed, curve in zip(runs["seed"], runs["rewards"], strict=True):
+        lines = (tmp_path / "out" / f"dapo-{seed}" / "metrics.jsonl").read_text().splitlines()
+        logged = [x["reward"] for x in map(json.loads, lines) if x["step"] > 0]
+        assert [float(x) for x in curve.split()] == pytest.approx(logged, rel=1e-5)
+    assert "no such function" in refusal(capsys, tmp_path, "--measure", "benchmarks.compare:none")
 
 
 def test_contrasts_are_the_family_of_holms_correction(tmp_path, capsys):
