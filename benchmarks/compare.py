@@ -27,7 +27,7 @@ import pandas as pd
 
 import benchmarks.known_credit  # noqa: F401  a method and a proxy of the toy
 import train
-from benchmarks.statistics import holm, p_of, with_interval
+from benchmarks.statistics import holm, jackknife, p_of, with_interval
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import UserError
@@ -59,6 +59,15 @@ def compare(args) -> None:
         "--climb", action="store_true", help="tune the middle --rates, and go on from an edge"
     )
     parser.add_argument("--contrasts", nargs="+", default=[], help='"ROW RATE - ROW RATE"')
+    parser.add_argument(
+        "--share", nargs=3, metavar="CELL", help="A B C: the share of C's lead over B that A has"
+    )
+    parser.add_argument(
+        "--line",
+        nargs=4,
+        metavar=("OUTCOME", "CELL", "CELL", "CELL"),
+        help="x A B C: A's reward minus that of the line through B and C at A's x",
+    )
     parser.add_argument("--measure", help="FILE.py:FUNCTION or module:FUNCTION, of a run's flags")
     parser.add_argument("--light", action="store_true", help="delete each run's weights at its end")
     parser.add_argument("--csv", help="write the finished runs to this file")
@@ -71,7 +80,7 @@ def compare(args) -> None:
     if args.csv:
         runs.to_csv(args.csv, index=False)
     first = args.rows[0] if args.rows and args.rows[0] in set(runs["row"]) else "dapo"
-    print_tables(runs, args.tune, args.contrasts, first)
+    print_tables(runs, args.tune, args.contrasts, first, args.share, args.line)
 
 
 def numbers(text: str) -> list[int]:
@@ -242,7 +251,14 @@ def from_csv(path: Path, rows: list[str]) -> pd.DataFrame:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def print_tables(runs: pd.DataFrame, tune: list[int], contrasts: list[str], first: str) -> None:
+def print_tables(
+    runs: pd.DataFrame,
+    tune: list[int],
+    contrasts: list[str],
+    first: str,
+    share: list[str] | None = None,
+    line: list[str] | None = None,
+) -> None:
     """Print every row at every rate and at the best of its rates, and the paired differences."""
     if runs.duplicated(["row", "rate", "seed"]).any():
         raise UserError("two runs have the same row, rate and seed")
@@ -263,6 +279,33 @@ def print_tables(runs: pd.DataFrame, tune: list[int], contrasts: list[str], firs
             families[rate == OWN].append(f"{name} - {reference}")
     for family in filter(None, families):
         print_differences(cells, family, shown, lacking)
+    if share:
+        print_jackknife("share", share_of_lead, cells, share)
+    if line:
+        print_jackknife("line", partial(above_line, line[0]), cells, line[1:])
+
+
+def share_of_lead(table: pd.DataFrame) -> float:
+    """(A - B) / (C - B) of mean rewards."""
+    a, b, c = (table[x, "reward"].mean() for x in "ABC")
+    return (a - b) / (c - b)
+
+
+def above_line(outcome: str, table: pd.DataFrame) -> float:
+    """A's mean reward, minus that at A's outcome of the line through the means of B and C."""
+    (a, b, c), (at_a, at_b, at_c) = (
+        [table[x, y].mean() for x in "ABC"] for y in ("reward", outcome)
+    )
+    return a - (b + (c - b) * (at_a - at_b) / (at_c - at_b))
+
+
+def print_jackknife(name: str, number: Callable, cells: dict, names: list[str]) -> None:
+    """Print a number of three cells, A, B and C, with its interval over the seeds of all three."""
+    if not {*names} <= {*cells}:
+        raise UserError(f"--{name} {names}: a row is one of {', '.join(cells)}")
+    table = pd.concat([cells[x] for x in names], axis=1, keys=list("ABC")).dropna()
+    value, half = jackknife(number, table)
+    print(f"{name} of {', '.join(names)}: {value:.3f} ± {half:.3f} ({len(table)} seeds)\n")
 
 
 def cells_of(runs: pd.DataFrame, tune: list[int], shown: list[str]) -> dict[str, pd.DataFrame]:

@@ -1,10 +1,11 @@
 """Intervals and tests: Student's t, Holm's correction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import mpmath
 import numpy as np
+import pandas as pd
 
 
 def two_sided_p(t: float, degrees: int) -> float:
@@ -53,3 +54,11 @@ def p_of(differences: Sequence[float]) -> float:
         return 1.0
     t = differences.mean() / (differences.std(ddof=1) / len(differences) ** 0.5)
     return two_sided_p(t, len(differences) - 1)
+
+
+def jackknife(number: Callable, table: pd.DataFrame) -> tuple[float, float]:
+    """number(table), and half its 95 % interval by leaving out each line of the table once."""
+    n = len(table)
+    without = np.array([number(table.drop(index=x)) for x in table.index])
+    error = (n - 1) ** 0.5 * without.std()
+    return float(number(table)), float(critical_t(0.05, n - 1) * error)

@@ -181,3 +181,17 @@ def test_the_published_tables(capsys):
     said = printed(capsys, ROOT / "results/training.csv")
     assert "| delta scalar 2e-6 - dapo 2e-6 | 0.029 ± 0.084 |" in said
     assert "| unsure_sure at its rates - dapo at its rates | -0.054 ± 0.072 |" in said
+    three = "delta 5e-7", "dapo 5e-7", "dapo 6e-7"
+    line = printed(capsys, ROOT / "results/races.csv", "--line", "entropy", *three)
+    assert "line of delta 5e-7, dapo 5e-7, dapo 6e-7: -0.036 ± 0.045 (15 seeds)" in line
+
+
+def test_a_share_of_a_lead_by_hand(tmp_path, capsys):
+    """Over three seeds A's lead is 1, 2, 3 and C's is 4, 4, 4: shares 1/2; 5/8, 1/2, 3/8."""
+    rewards = {("b", 1.0): (1, 2, 3), ("a", 1.0): (2, 4, 6), ("c", 1.0): (5, 6, 7)}
+    said = printed(
+        capsys, written(tmp_path / "runs.csv", rewards), "--share", "a 1e+0", "b 1e+0", "c 1e+0"
+    )
+    # The three values' deviation (n in the denominator) is 0.1021, times sqrt(2) x 4.3027.
+    assert "share of a 1e+0, b 1e+0, c 1e+0: 0.500 ± 0.621 (3 seeds)" in said
+    assert "a row is one of" in refusal(capsys, tmp_path / "runs.csv", "--share", "a", "b", "c")
