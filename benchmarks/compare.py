@@ -100,6 +100,7 @@ class Training:
         self.args, self.shared = args, shared
         self.measure = function_of(args.measure) if args.measure else None
         self.rates = sorted(args.rates, key=float) or [""]
+        self.commit = commit()  # of the code that was loaded
         for row, rate in product(args.rows, self.rates):
             self.flags(row, rate, 0)
 
@@ -172,7 +173,7 @@ class Training:
             "entropies": [line["entropy"] for line in steps],
             "measured": self.measure(cfg) if self.measure else {},
             "seconds": round(time.monotonic() - begun, 1),
-            "commit": commit(),
+            "commit": self.commit,
             "flags": shlex.join(flags),
         }
         write_json(folder / RECORD, record)  # from here on the run is finished

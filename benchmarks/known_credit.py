@@ -41,7 +41,8 @@ def oracle(tokens: TokenBatch, v, cfg: Config) -> torch.Tensor:
     asked = [problems[i]["problem"] for i in chosen for _ in range(cfg.group_size)]
     responses = [words(x) for x in tokens.token.split(tokens.length.tolist())]
     pairs = list(zip(asked, responses, strict=True))
-    if [is_right(x, "".join(y)) for x, y in pairs] != [r == 1 for r in tokens.reward.tolist()]:
+    rewarded = [pair for pair, R in zip(pairs, tokens.reward.tolist(), strict=True) if R > 0]
+    if not all(is_right(problem, "".join(response)) for problem, response in rewarded):
         raise UserError("--method oracle needs train.py's steps with --data toy and its rewards")
     return oracle_weights(pairs, tokens.advantage)
 

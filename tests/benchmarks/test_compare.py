@@ -101,7 +101,7 @@ def trained(monkeypatch) -> list[tuple]:
         return {"rewards": [-abs(float(rate) - BEST[row])]}
 
     monkeypatch.setattr(Training, "train", train)
-    monkeypatch.setattr(compare_module, "from_folders", lambda out: out)
+    monkeypatch.setattr(compare_module, "from_folders", lambda out: pd.DataFrame({"row": []}))
     monkeypatch.setattr(compare_module, "print_tables", lambda *args: None)
     return runs
 
