@@ -1,4 +1,4 @@
-"""What is not in the paper: other papers' methods, and our own questions about DelTA.
+"""Has what is not in the paper: other papers' methods, and our own questions about DelTA.
 
 A method of your own belongs here too: write its weights and add its record to OTHER_METHODS.
 

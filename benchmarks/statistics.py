@@ -1,4 +1,4 @@
-"""Intervals and tests: Student's t, Holm's correction."""
+"""Computes intervals and p-values by Student's t, and Holm's correction of p-values."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
