@@ -105,7 +105,9 @@ class Config:
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
     save_every: int = flag(10, "steps between checkpoints (ours)", low=1, free=True)
-    samples: int = flag(8, "responses saved at step 1 and each --eval-every", low=0, free=True)
+    samples: int = flag(
+        8, "responses saved at step 1, each --eval-every and the end", low=0, free=True
+    )
     track: str = flag("", "also log to this module: wandb, trackio or a FILE.py", free=True)
     project: str = flag("delta", "the project's name in that tracker", free=True)
 
@@ -144,6 +146,8 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     cfg.model = str(Path(cfg.model))  # without a trailing slash
     cfg.output_dir = cfg.output_dir or f"runs/{Path(cfg.model).name}-{cfg.method}-{cfg.seed}"
+    if "model" not in given and given.get("data", "toy") not in SETS:
+        raise UserError(f"--data {cfg.data} needs --model: without it the toy would be trained")
     check_flags(cfg, given)
     stop_texts(cfg.stop)  # raises
     if cfg.track:

@@ -32,7 +32,7 @@ from infra import folder as files
 from infra import ranks
 from infra.errors import UserError, one_line_endings
 from infra.evaluation_files import load_benchmarks, saved_responses, write_averages
-from infra.flags import Parser, flag
+from infra.flags import Parser, flag, spelled
 from infra.grading import grade_on_ranks
 from infra.loading import computation_dtype, load_model
 from infra.log import shown_prompt
@@ -116,6 +116,7 @@ def run(cfg: Settings) -> dict:
     Returns the contents of averages.json. All ranks call this. Raises UserError.
     """
     ranks.start_ranks()
+    located = () if cfg.regrade else locate(cfg.model)  # reads no weights yet
     benchmarks = load_benchmarks(cfg)  # name -> problems
     sets = {f"--benchmarks {name}": problems for name, problems in benchmarks.items()}
     prepare_grading(sets, cfg.reward)
@@ -125,7 +126,7 @@ def run(cfg: Settings) -> dict:
         settings = files.read_json(folder / "config.json")  # as `sample` wrote it
         on_first_rank(files.claim, folder, settings, written, Settings)
     else:
-        settings = sample(cfg, benchmarks, folder, written)  # claims the folder, too
+        settings = sample(cfg, located, benchmarks, folder, written)  # claims the folder, too
 
     results = {}
     for name, problems in benchmarks.items():
@@ -146,9 +147,14 @@ def run(cfg: Settings) -> dict:
     return averages
 
 
-def sample(cfg: Settings, benchmarks: dict, folder: Path, written: tuple[str, ...]) -> dict:
-    """Claim the folder, and sample the responses it lacks. Returns the folder's settings."""
-    model, model_config, tokenizer = locate(cfg.model)  # reads no weights yet
+def sample(
+    cfg: Settings, located: tuple, benchmarks: dict, folder: Path, written: tuple[str, ...]
+) -> dict:
+    """Claim the folder, and sample the responses it lacks. Returns the folder's settings.
+
+    located: what model_files.locate returns.
+    """
+    model, model_config, tokenizer = located
     encoding = (tokenizer, math.inf, *prompt_flags(cfg).values())
     prompts = {}  # benchmark -> token ids
     for name, problems in benchmarks.items():
@@ -311,12 +317,27 @@ def parse_config(argv: list[str]) -> Settings:
     default = beside if model.is_dir() else f"evaluation/{model.name}"
     cfg.model = str(model)  # without a trailing slash
     cfg.output_dir = cfg.output_dir or default
+    if cfg.regrade:
+        take_saved_settings(cfg, given)
+    elif (model / PROMPT).exists():
+        ask_as_trained(cfg, given, files.read_json(model / PROMPT))
     if cfg.temperature == 0:
         cfg.samples = 1  # all would be the same
-    if (model / PROMPT).exists():
-        ask_as_trained(cfg, given, files.read_json(model / PROMPT))
     stop_texts(cfg.stop)  # raises
     return cfg
+
+
+def take_saved_settings(cfg: Settings, given: dict) -> None:
+    """Give cfg the model and the sampling flags of its folder. Raises UserError for others."""
+    saved = files.read_json(Path(cfg.output_dir) / "config.json")
+    for name in ("model", *SAMPLING_FLAGS):
+        value = saved.get(name, getattr(Settings, name))  # an older folder had the default
+        if name in given and getattr(cfg, name) not in (value, "auto"):
+            raise UserError(
+                f"--regrade samples nothing, and the responses in {cfg.output_dir} have "
+                f"{spelled(name)} {value}: drop {spelled(name)} {given[name]}"
+            )
+        setattr(cfg, name, value)
 
 
 def ask_as_trained(cfg: Settings, given: dict, trained: dict) -> None:

@@ -84,6 +84,8 @@ def prepare(cfg: config.Config) -> Run:
     problems, held_out = load_sets(cfg)  # refuses gold answers that no response can match
     dtype = loading.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
+    if cfg.proxy in head.READERS:
+        head.refuse_bias_and_cap(policy.lm)
     optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
@@ -378,13 +380,16 @@ def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_nor
 def evaluate_and_save(run: Run, metrics: dict) -> None:
     """Evaluate, log and save after the newest step. metrics: its metrics; step 0 has none."""
     cfg, step = run.cfg, run.state.step
+    is_best = False
     if cfg.eval_data and (step % cfg.eval_every == 0 or step == cfg.steps):
         metrics = metrics | evaluate_held_out(run)
-        run.keep_best(metrics[cfg.eval_metric])
+        is_best = run.is_best(metrics[cfg.eval_metric])
     if metrics:
         run.log(metrics)
-    if step % cfg.save_every == 0 or step == cfg.steps:
+    if is_best or step % cfg.save_every == 0 or step == cfg.steps:
         run.save()
+    if is_best:  # after the checkpoint: a resumed run knows the model in best/
+        run.keep_best()
 
 
 def evaluate_held_out(run: Run) -> dict[str, float]:

@@ -208,6 +208,8 @@ def plan(args) -> None:
     """
     given, words = Parser(Cards, "-m benchmarks plan", "").parse_known_args(args.flags)
     cards = Cards(**vars(given))
+    if not any(word.partition("=")[0] == "--model" for word in words):
+        raise UserError("plan needs --model: without it the toy would be planned")
     flags = parse_config(words)
     _, model = read_configs(flags.model, model_folder(flags))
     refuse_length(model, [[0] * flags.max_prompt_tokens], flags.max_new_tokens)

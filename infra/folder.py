@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -48,12 +49,17 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
     if (folder / "config.json").exists():
         defaults = {option.name: option.default for option in fields(flags)} if flags else {}
         known = defaults | read_json(folder / "config.json")
-        pairs = {name: (known.get(name), value) for name, value in identity.items()}
-        others = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+        names = [name for name in identity if known.get(name) != identity[name]]
+        content = [name for name in names if name.endswith(("_hash", "_files"))]
+        others = [f"other {name.removesuffix('_hash').replace('_', ' ')}" for name in content]
+        if names != content:  # then flags differ, which often explain the rest
+            changed = [name for name in names if name not in content]
+            others = [f"{name} {known.get(name)}, not {identity[name]}" for name in changed]
     if others:
+        new = next(f"{folder}-{n}" for n in count(2) if not Path(f"{folder}-{n}").exists())
         raise UserError(
             f"--output-dir {folder} holds another run or other files "
-            f"({'; '.join(others[:3])}): choose another"
+            f"({'; '.join(others[:3])}): choose another, such as {new}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +125,10 @@ def write_text(path: Path, text: str) -> None:
     aside = path.with_name(f"{path.name}.{UNFINISHED}")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
-        aside.write_text(text, encoding="utf-8")
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # else a power failure may leave an empty config.json
         os.replace(aside, path)
 
 
@@ -148,8 +157,17 @@ def read_json(path: Path) -> dict:
 
 
 def read_lines(path: Path) -> list[dict]:
-    """The lines of a .jsonl file, without one that a kill cut off; [] if there is no file."""
+    """The lines of a .jsonl file, without one that a kill cut off; [] if there is no file.
+
+    Raises UserError.
+    """
     if not path.exists():
         return []
-    *whole, _ = path.read_text(encoding="utf-8").split("\n")  # the last is empty, or was cut off
-    return [json.loads(line) for line in whole]
+    *whole, _ = path.read_bytes().split(b"\n")  # the last is empty, or was cut off
+    lines = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is damaged: delete this line") from error
+    return lines

@@ -64,9 +64,11 @@ def print_summary(run) -> None:
     seconds = [line["seconds"] for line in metrics if "seconds" in line]
     gained = ""
     for name in SCORES:
-        accuracy = [line[name] for line in metrics if name in line]
-        if accuracy:
-            gained += f"{name} {accuracy[0]:.3f} before and {accuracy[-1]:.3f} after, "
+        scored = [line for line in metrics if name in line]
+        if scored and scored[0]["step"] == 0:
+            gained += f"{name} {scored[0][name]:.3f} before and {scored[-1][name]:.3f} after, "
+        elif scored:  # the line of step 0 is lost
+            gained += f"{name} {scored[-1][name]:.3f} after, "
     print(
         f"done: {len(seconds)} steps in {sum(seconds):.0f} s, {gained}"
         f"model/, metrics.jsonl and samples.jsonl in {run.folder}\n"

@@ -7,12 +7,14 @@ right.
 """
 
 import os
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from huggingface_hub import logging as hub_logging
 from huggingface_hub import snapshot_download
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as hf_logging
 
@@ -35,8 +37,11 @@ def locate(name: str | Path) -> tuple:
     # Keep progress bars and load reports out of the output; `from_files` raises load problems.
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
+    hub_logging.set_verbosity_error()  # else it reports each of its retries without a network
 
     folder = Path(name)
+    if (folder / "metrics.jsonl").exists():
+        raise UserError(f"--model {name} is a run: pass {folder / 'best'} or {folder / 'model'}")
     if not folder.is_dir():
         folder = downloaded(name, DOWNLOADED)
     _, config = read_configs(name, folder)
@@ -84,6 +89,12 @@ def from_files(name: str | Path, folder: Path, dtype: torch.dtype) -> tuple:
     """
     config, text = read_configs(name, folder)
     auto = AutoModelForCausalLM if config is text else modeling_auto.AutoModelForMultimodalLM
+    if (folder / "generation_config.json").exists():
+        with one_line(name, f"cannot read generation_config.json of {folder}"):
+            GenerationConfig.from_pretrained(folder)
+    trouble = f"no model can be built here from config.json of {folder}"
+    with one_line(name, trouble), torch.device("meta"):
+        auto.from_config(deepcopy(config), trust_remote_code=False)
     with one_line(name, f"cannot read {folder}: its weights must be whole .safetensors files"):
         whole, report = auto.from_pretrained(
             folder,

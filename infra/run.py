@@ -8,13 +8,17 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+import torch
 import torch.distributed.checkpoint as dcp
+import transformers
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from infra import folder as files
@@ -39,6 +43,9 @@ class RunState:
     skipped: int = 0  # updates skipped in the newest steps, in which no gradient was finite
     saved: list[str] = field(default_factory=list)  # its checkpoints, at most three, oldest first
     memory: dict = field(default_factory=dict)  # what the method keeps between steps
+    best: float = -math.inf  # the highest evaluation after step 0, at step best_step
+    best_step: int = 0
+    updated: bool = True  # whether there was an update: else there are no moments
 
 
 class Run:
@@ -58,6 +65,11 @@ class Run:
         self.folder = Path(cfg.output_dir)
         encoding = (tokenizer, cfg.max_prompt_tokens, *prompt_flags(cfg).values())
         self.problems, self.prompts = encode_prompts(problems, *encoding)  # prompts: token ids
+        if len(self.problems) < cfg.prompts:
+            raise UserError(
+                f"--data {cfg.data} has {len(self.problems)} problems, fewer than --prompts "
+                f"{cfg.prompts}: lower --prompts, and --mini-batch with it"
+            )
         self.held_out, self.held_out_prompts = encode_prompts(held_out, *encoding)
         self.stop_signal = None  # SIGTERM or SIGINT, once received
 
@@ -71,11 +83,9 @@ class Run:
             raise UserError(f"{self.folder} is already at step {self.state.step}: raise --steps")
         ends = end_tokens(policy.sampling_lm[0], tokenizer)
         shown = shown_prompt(tokenizer, self.prompts[0], ends)  # for people to read
-        lines = on_first_rank(
-            begin_writing, self.folder, asdict(cfg) | identity | shown, self.state
-        )
-        evaluated = [line for line in lines if cfg.eval_metric in line and line["step"] > 0]
-        self.best = max((line[cfg.eval_metric] for line in evaluated), default=-math.inf)
+        on_first_rank(begin_writing, self.folder, asdict(cfg) | identity | shown, self.state)
+        if 0 < self.state.step == self.state.best_step:  # a kill may have come before its export
+            export(self.folder / "best", policy, tokenizer, cfg)
         self.tracker = None
         if cfg.track and self.rank == 0:
             from infra.trackers import started_tracker
@@ -95,9 +105,9 @@ class Run:
         return on_first_rank(partial(files.identity_of, "train", flags, model, **seen))
 
     def save_samples(self, rollouts: list, tokens, weight) -> None:
-        """Save --samples responses of the newest step, at step 1 and each --eval-every."""
+        """Save --samples responses of the newest step: step 1, each --eval-every and the last."""
         step = self.state.step
-        if step == 1 or step % self.cfg.eval_every == 0:
+        if step in (1, self.cfg.steps) or step % self.cfg.eval_every == 0:
             save_samples(self, step, rollouts, tokens, weight)
 
     def stop_if_diverged(self, metrics: dict) -> None:
@@ -139,11 +149,16 @@ class Run:
         """Write, track and print the metrics of the newest step."""
         log(self, {"step": self.state.step, **metrics})
 
-    def keep_best(self, score: float) -> None:
-        """Export the model to best/ if it is the best one after step 0. All ranks call this."""
-        if self.state.step > 0 and score > self.best:
-            self.best = score
-            export(self.folder / "best", self.policy, self.tokenizer, self.cfg)
+    def is_best(self, score: float) -> bool:
+        """Whether the newest model has the highest score after step 0, which is then kept."""
+        better = self.state.step > 0 and score > self.state.best
+        if better:
+            self.state.best, self.state.best_step = score, self.state.step
+        return better
+
+    def keep_best(self) -> None:
+        """Export the model to best/. All ranks call this."""
+        export(self.folder / "best", self.policy, self.tokenizer, self.cfg)
 
     def finish(self) -> None:
         """Export the model, and print a summary. All ranks call this."""
@@ -153,16 +168,16 @@ class Run:
     def save(self) -> None:
         """Write checkpoint-STEP/, and keep only the previous one beside it. All ranks call this.
 
-        None is written before the first update, when there are no moments, or after a skipped one,
-        when the run may be diverging. A checkpoint that a user put there is never deleted. Raises
-        Stop.
+        None is written at step 0, or after a skipped update, when the run may be diverging. A
+        checkpoint that a user put there is never deleted. Raises Stop.
         """
         final = self.folder / f"checkpoint-{self.state.step:06d}"
-        if not self.optimizer.state or self.state.skipped > 0 or on_first_rank(final.exists):
+        if self.state.step == 0 or self.state.skipped > 0 or on_first_rank(final.exists):
             return
         old = [self.folder / name for name in self.state.saved[:-1]]
         self.state.saved = [*self.state.saved[-2:], final.name]
         self.state.memory = self.method.memory
+        self.state.updated = bool(self.optimizer.state)
         written = content(self.policy, self.optimizer, self.state)
         with files.writing(final):  # flushed to the disk; returns when all ranks have written
             dcp.save(written, checkpoint_id=self.folder / files.UNFINISHED)
@@ -172,28 +187,66 @@ class Run:
 # ---- its folder ----------------------------------------------------------------------------------
 
 
-def begin_writing(folder: Path, config: dict, state: RunState) -> list[dict]:
+def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     """Write config.json, and delete what was written after the checkpoint to resume from.
 
-    Returns the lines of metrics.jsonl that stay. Raises UserError if the checkpoints of a finished
-    run are lost: the run would begin again, and replace its model.
+    Prints what a user should know about a run that goes on. Raises UserError if its checkpoints are
+    lost: it would begin again, and replace its metrics and models.
     """
-    if state.step == 0 and (folder / "model/config.json").exists():
-        raise UserError(f"{folder} has a model but no checkpoint: choose another --output-dir")
+    old = files.read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    steps = {line["step"] for line in files.read_lines(folder / "metrics.jsonl")}
+    last = max(steps, default=0)
+    finished = (folder / "model/config.json").exists()
+    if state.step == 0 and (finished or last > old.get("save_every", last)):
+        has = "a model" if finished else f"metrics of {last} steps"
+        raise UserError(
+            f"{folder} has {has} but no checkpoint: put the newest one back there, or choose "
+            "another --output-dir"
+        )
+    lacking = len({*range(1, state.step + 1)} - steps)
+    if lacking:
+        print(f"{folder}/metrics.jsonl lacks {lacking} of the {state.step} steps so far")
+    code = code_and_versions()
+    known = [name for name in code if name in old]  # none in an older folder
+    other = [f"{name} {old[name]}, now {code[name]}" for name in known if old[name] != code[name]]
+    if other and state.step > 0:
+        print(f"{folder} goes on under other code: {'; '.join(other)}")
+
     shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
-    files.write_json(folder / "config.json", config)
-    last = state.step or -1  # from the start, step 0 is evaluated again
+    files.write_json(folder / "config.json", config | code)
+    kept = state.step or -1  # from the start, step 0 is evaluated again
     for path in (folder / "samples.jsonl", folder / "metrics.jsonl"):
-        lines = [line for line in files.read_lines(path) if line["step"] <= last]
-        files.write_lines(path, lines)
-    return lines
+        files.write_lines(path, [x for x in files.read_lines(path) if x["step"] <= kept])
+
+
+def code_and_versions() -> dict:
+    """The commit of this code, its changed files, and the versions of its libraries.
+
+    Without git, or outside a repository, there is no commit.
+    """
+
+    def git(*words: str) -> str:
+        if not shutil.which("git"):
+            return ""
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True).stdout
+
+    changed = git("status", "--porcelain", "--untracked-files=no").splitlines()
+    return {
+        "commit": git("rev-parse", "HEAD").strip(),
+        "changed_files": [line[3:] for line in changed],
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
 
 
 # ---- checkpoints and models ----------------------------------------------------------------------
 
 
 def content(policy, optimizer, state: RunState) -> dict:
-    """What a checkpoint holds: this rank's shards, and the state."""
+    """What a checkpoint holds: this rank's shards, and the state. Before any update, the state."""
+    if not state.updated:
+        return {"state": state}
     weights, moments = get_state_dict(policy, optimizer)
     return {"weights": weights, "moments": moments, "state": state}
 
@@ -206,14 +259,27 @@ def put_in_place(folder: Path, final: Path, old: list[Path]) -> None:
 
 
 def restore(folder: Path, policy, optimizer) -> RunState:
-    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none."""
+    """Load the newest checkpoint, on any number of ranks; a new RunState if there is none.
+
+    Raises UserError if it is damaged.
+    """
     paths = on_first_rank(sorted, folder.glob("checkpoint-" + 6 * "[0-9]"))
     if not paths:
         return RunState()
-    read = content(policy, optimizer, RunState())
-    dcp.load(read, checkpoint_id=paths[-1])
-    weights, moments, state = read.values()
-    set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    *older, newest = paths
+    try:
+        read = {"state": RunState()}
+        dcp.load(read, checkpoint_id=newest)
+        state = read["state"]
+        if state.updated:
+            read = content(policy, optimizer, state)
+            dcp.load(read, checkpoint_id=newest)
+            weights, moments, _ = read.values()
+            set_state_dict(policy, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    except (Exception, CheckpointException) as error:
+        then = f"goes on from {older[-1].name}" if older else "begins again"
+        trouble = f"cannot be read ({type(error).__name__})"
+        raise UserError(f"{newest} {trouble}: delete it, and the run {then}") from error
     if is_first_rank():
         print(f"continuing {folder} after step {state.step}")
     return state

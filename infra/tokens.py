@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from answers.thoughts import last_tag, open_thought
-from infra.errors import UserError
+from infra.errors import UserError, one_line
 
 MARK = "1+1=2"  # a response that no chat template contains
 TAIL = 8  # tokens at the end of a prompt, which may open a thought
@@ -38,7 +38,8 @@ def turn_end(tokenizer) -> int | None:
     if not tokenizer.chat_template:
         return None
     chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": MARK}]
-    rendered = tokenizer.apply_chat_template(chat, tokenize=False)
+    with one_line(tokenizer.name_or_path, "its chat template fails at an assistant's turn"):
+        rendered = tokenizer.apply_chat_template(chat, tokenize=False)
     behind = tokenizer(rendered.partition(MARK)[2], add_special_tokens=False).input_ids
     visible = [token for token in behind if tokenizer.decode(token).strip()]
     return visible[0] if visible and visible[0] in tokenizer.added_tokens_decoder else None

@@ -213,6 +213,15 @@ def test_regrade_grades_the_saved_responses(saved, out, capsys):
         grade_benchmark(PROBLEMS, 4, out / BENCH)
 
 
+def test_regrade_takes_the_samplings_flags_from_the_folder_or_refuses_others(saved, out, capsys):
+    for other in (["--temperature", "0"], ["--top-p", "0.9"], ["--stop", "x"], ["--model", "m"]):
+        said = refusal(evaluate.main, flags(saved, out, "--regrade", *other), capsys)
+        assert "--regrade samples nothing, and " in said and f"drop {' '.join(other)}" in said
+    before = averages(out)["sampling"]
+    evaluate.main(["--regrade", *flags(saved, out)[2:6], "--samples", "3"])
+    assert averages(out)["sampling"] == before and before["top_p"] == 1.0
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "chat_template.jinja"])
 def test_an_evaluation_does_not_mix_two_models_of_one_name(name, saved, tmp_path, capsys):
     """A continued training run may have written the weights again."""
@@ -224,7 +233,7 @@ def test_an_evaluation_does_not_mix_two_models_of_one_name(name, saved, tmp_path
     path.write_bytes((content[:-1] if name.endswith("safetensors") else content) + b"\n")
     before = contents(copy)
     said = refusal(evaluate.main, flags(copy, copy / "out"), capsys)
-    assert "out holds another run or other files (model_" in said
+    assert "out holds another run or other files (other model files" in said
     assert contents(copy) == before
 
 
@@ -233,7 +242,7 @@ def test_an_evaluation_does_not_mix_prompts(saved, out, capsys):
     config = read_json(out / "config.json")
     write_json(out / "config.json", config | {"prompts_hash": "0123456789abcdef"})
     said = refusal(evaluate.main, flags(saved, out, "--samples", 4), capsys)
-    assert f"(prompts_hash 0123456789abcdef, not {config['prompts_hash']}): choose another" in said
+    assert f"(other prompts): choose another, such as {out}-2" in said
 
 
 OTHER = {  # bench.jsonl of the same length
@@ -265,6 +274,7 @@ def test_an_evaluation_does_not_depend_on_the_number_of_ranks(saved, tmp_path):
     [
         ("compare a", "two output folders"),
         ("compare /no/a /no/b", "/no/a/averages.json cannot be read"),
+        ("--model /no/m --benchmarks /no/b.jsonl", "--model /no/m: no model folder or hub id"),
         ("--model m --benchmarks sum.jsonl", "1 of 1 gold answers can never be matched"),
     ],
 )

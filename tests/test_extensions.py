@@ -8,6 +8,7 @@ from references import method_weights, token_batch, token_outputs
 from config import METHODS, PROXIES, parse_config, selected_method
 from extensions import cispo_surrogate, lm_head_gradient, reinforce_surrogate
 from grpo import group_advantages
+from infra.head import READERS
 from infra.metrics import is_clipped
 
 
@@ -112,6 +113,19 @@ def test_the_centred_proxy_has_mean_zero_over_the_vocabulary():
     v = PROXIES["centred"](token_outputs(h.expand(9, 4), None, logp), lambda: W)
     torch.testing.assert_close(v, torch.stack([((p * p).sum() - p[y]) * h for y in range(9)]))
     torch.testing.assert_close(p @ v, torch.zeros(4), rtol=0, atol=1e-6)
+
+
+def test_the_proxies_that_read_the_head_are_known():
+    """The others work with a bias or a soft cap."""
+    read = set()
+    h, y = torch.randn(5, 4), torch.arange(5)
+    for name in PROXIES:
+        features = selected_method(parse_config(["--proxy", name])).features
+        features(
+            token_outputs(h, y, -torch.ones(5)),
+            lambda name=name: read.add(name) or torch.eye(30)[:, :4],
+        )
+    assert read == {*READERS}
 
 
 def test_the_scalar_proxy_is_1_minus_p():

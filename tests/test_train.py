@@ -103,7 +103,7 @@ def test_train_writes_all_promised_files(finished, first_model):
     models = [AutoModelForCausalLM.from_pretrained(finished / name) for name in ("best", "model")]
     assert AutoTokenizer.from_pretrained(finished / "model").eos_token == "<eos>"
     assert not same_weights(models[1], first_model)
-    assert {sample["step"] for sample in read_lines(finished / "samples.jsonl")} == {1, 2}
+    assert {sample["step"] for sample in read_lines(finished / "samples.jsonl")} == {1, 2, 3}
 
 
 def test_an_evaluation_has_its_own_top_p(tmp_path):
@@ -341,7 +341,7 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
             "--toy-regime does nothing with --model some/wh",
         ),
         ("--select random --K 2", "--K does nothing with --select random"),
-        ("--data gsm8k --eval-data= --answer-column x", "--answer-column does nothing with --data"),
+        ("--model x/y --data gsm8k --eval-data= --answer-column x", "--answer-column does nothing"),
         ("--delta-variant random --K 1", "--K does nothing with --delta-variant random"),
         ("--delta-variant no_range_map --lam-max 2", "--lam-max does nothing with --delta-variant"),
         ("--steps 1" + 18 * "0", "--steps: 1.* must be finite, at least 1 and at most 1"),
@@ -359,8 +359,15 @@ def test_flags_that_are_useless_too_large_or_contradictory_are_refused(flags, me
     "flags, message",
     [
         ("--model /no/such/folder --data toy --eval-data=", "/no/such/folder: no model folder"),
-        (f"--data {HELD_OUT} --max-prompt-tokens 3 --eval-data=", "every prompt exceeds --max-p"),
-        ("--data sum.jsonl", "--data sum.jsonl: 1 of 1 gold answers can never be matched"),
+        (f"--data {HELD_OUT}", f"--data {HELD_OUT} needs --model: without it the toy would be"),
+        (
+            f"--model toy --data {HELD_OUT} --max-prompt-tokens 3 --eval-data=",
+            "every prompt exceeds --max-p",
+        ),
+        (
+            "--model toy --data sum.jsonl",
+            "--data sum.jsonl: 1 of 1 gold answers can never be matched",
+        ),
         ("--eval-data sum.jsonl", "--eval-data sum.jsonl: 1 of 1 gold answers can never be"),
     ],
 )

@@ -25,8 +25,8 @@ SCRIPT = "tests/hashed_rewards.py"  # train.py with these rewards
 PROBLEMS = str(ROOT / "tests" / "data" / "toy_problems.jsonl")  # 48 of toy.problems(seed=1)
 HELD_OUT = str(ROOT / "tests" / "data" / "toy_few.jsonl")  # the first eight, so that it is fast
 
-SMALL = ["--prompts", "8", "--group-size", "4", "--mini-batch", "4", "--save-every", "2"]
-SMALL += ["--max-new-tokens", "16", "--data", PROBLEMS, "--eval-data", ""]
+SMALL = ["--model", "toy", "--prompts", "8", "--group-size", "4", "--mini-batch", "4"]
+SMALL += ["--save-every", "2", "--max-new-tokens", "16", "--data", PROBLEMS, "--eval-data", ""]
 EVALUATED = ["--eval-data", HELD_OUT, "--eval-every", "2", "--eval-greedy", "False"]
 
 

@@ -108,3 +108,11 @@ def test_garbage_in_a_file_is_reported(garbage, tmp_path):
     path.write_bytes(garbage)
     with pytest.raises(UserError, match=f"{path} cannot be read"):
         files.read_json(path)
+
+
+@pytest.mark.parametrize("garbage", [8 * b"\0", b"\xff\xfe{}", b'{"a"'])
+def test_a_garbled_line_is_reported_by_its_number(garbage, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\n' + garbage + b'\n{"step": 2}\n')
+    with pytest.raises(UserError, match=f"{path}, line 2 is damaged: delete this line"):
+        read_lines(path)

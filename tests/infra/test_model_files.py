@@ -51,6 +51,11 @@ WRONG = [
         "quantised: pass the original model, or ",
     ),
     (without_tokenizer, "no tokenizer in"),
+    (config(attn_implementation="flash_attention_2"), "no model can be built here from config"),
+    (config(hidden_act="unknown"), "no model can be built here from config"),
+    (write("generation_config.json", b"{"), "cannot read generation_config.json"),
+    (write("generation_config.json", b'{"max_new_tokens": 0}'), "cannot read generation_config"),
+    (write("metrics.jsonl", b""), "is a run: pass "),
 ]
 
 

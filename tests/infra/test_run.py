@@ -6,13 +6,16 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from unittest import mock
 
 import forked
 import pytest
-from hashed_rewards import rewarded
+import torch
+from hashed_rewards import hashes, rewarded
+from models import save_random_model
 from toy_runs import (
     EVALUATED,
     HELD_OUT,
@@ -21,7 +24,6 @@ from toy_runs import (
     SMALL,
     TURNS,
     contents,
-    in_turn,
     next_step,
     read_lines,
     refusal,
@@ -35,6 +37,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import toy
 import train
 from infra import run as run_module
+from infra.head import READERS
 from infra.run import export
 
 
@@ -142,13 +145,139 @@ def test_save_keeps_the_newest_two_and_what_a_user_put_there(run):
     assert (kept / "mine").exists()
 
 
-def test_a_run_without_unequal_rewards_writes_no_checkpoint(tmp_path, first_model):
-    """Without an update there are no moments, and model/ is the model that the run began with."""
-    cfg = small_config(tmp_path, "--save-every", "1", steps=1)
-    with rewarded(in_turn(itertools.repeat(1.0))):
-        train.train(cfg)
-    assert not list(tmp_path.glob("checkpoint-*"))
-    assert same_weights(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), first_model)
+def test_a_run_without_unequal_rewards_goes_on_like_any_other(tmp_path, first_model):
+    """Before the first update there are no moments, and model/ is the model that it began with."""
+
+    def equal_in_step_1():
+        calls = itertools.count()
+        return lambda *given: [1.0] * 32 if next(calls) == 0 else hashes(*given)
+
+    for folder, ends in ((tmp_path / "cut", (1, 3)), (tmp_path / "whole", (3,))):
+        with rewarded(equal_in_step_1()):
+            for steps in ends:
+                train.train(small_config(folder, "--save-every", "1", steps=steps))
+                if steps == 1:
+                    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+                    assert same_weights(model, first_model)
+                    assert (folder / "checkpoint-000001").exists()
+    lines = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("cut", "whole")]
+    assert lines[0] == lines[1]
+    models = [
+        AutoModelForCausalLM.from_pretrained(tmp_path / name / "model") for name in ("cut", "whole")
+    ]
+    assert same_weights(*models) and not same_weights(models[0], first_model)
+
+
+def test_the_best_model_is_known_without_metrics_jsonl(tmp_path, monkeypatch, capsys):
+    """Its score is in the checkpoint. What is lost is said, and nothing else is "before"."""
+    scores = {0: 0.5, 2: 0.9, 4: 0.3}
+    evaluated = lambda run: {"eval_accuracy": scores[run.state.step]}  # noqa: E731
+    monkeypatch.setattr(train, "evaluate_held_out", evaluated)
+    train_small(tmp_path, *EVALUATED, steps=2)
+    best = contents(tmp_path / "best")
+    (tmp_path / "metrics.jsonl").write_text("")
+    capsys.readouterr()
+    train_small(tmp_path, *EVALUATED, steps=4)
+    assert contents(tmp_path / "best") == best
+    newest = (tmp_path / "model/model.safetensors").read_bytes()
+    assert newest != best[tmp_path / "best/model.safetensors"]
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/metrics.jsonl lacks 2 of the 2 steps so far\n" in said
+    assert "eval_accuracy 0.300 after" in said and "before" not in said
+
+
+def test_the_best_model_is_in_a_checkpoint_before_it_is_in_best(tmp_path):
+    """A kill in its export is mended by the next start, whatever --eval-every is then."""
+    flags = ["--eval-every", "1", "--save-every", "3"]
+    kill = ["rename .*being-written/config.json .*/best/", *AT_ONCE, str(tmp_path), *flags]
+    process = forked.Forked(train_until, kill)
+    assert process.wait() == -signal.SIGKILL, process.stderr
+    assert not (tmp_path / "best/config.json").exists()
+    run = train.prepare(small_config(tmp_path, *EVALUATED, "--eval-every", "7", steps=4))
+    best = AutoModelForCausalLM.from_pretrained(tmp_path / "best")
+    assert run.state.step == run.state.best_step == 1 and same_weights(best, run.policy.lm)
+    assert read_lines(tmp_path / "metrics.jsonl")[1]["eval_accuracy"] == run.state.best
+
+
+DAMAGES = {
+    "the metadata is cut": lambda path: cut(path / ".metadata"),
+    "the metadata is empty": lambda path: (path / ".metadata").write_bytes(b""),
+    "the metadata is lost": lambda path: (path / ".metadata").unlink(),
+    "the data are cut": lambda path: cut(path / "__0_0.distcp"),
+    "the data are empty": lambda path: (path / "__0_0.distcp").write_bytes(b""),
+    "the data are lost": lambda path: (path / "__0_0.distcp").unlink(),
+}
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_one_line_that_names_the_older_one(damage, whole, tmp_path, capsys):
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    DAMAGES[damage](folder / "checkpoint-000004")
+    before = contents(folder)
+    said = refusal_of(folder, capsys, steps=4)
+    assert f"{folder}/checkpoint-000004 cannot be read (" in said
+    assert said.endswith("): delete it, and the run goes on from checkpoint-000002\n")
+    assert contents(folder) == before
+
+
+def test_a_run_whose_checkpoints_were_moved_away_keeps_its_metrics(whole, tmp_path, capsys):
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    for name in ("model", "checkpoint-000002", "checkpoint-000004"):  # it was not finished
+        shutil.rmtree(folder / name)
+    before = contents(folder)
+    assert f"{folder} has metrics of 4 steps but no checkpoint" in refusal_of(folder, capsys)
+    assert contents(folder) == before
+
+
+def test_a_run_that_goes_on_under_other_code_says_so(two_steps, capsys):
+    path = two_steps / "config.json"
+    train_small(two_steps, *EVALUATED, steps=2)
+    config = json.loads(path.read_text())
+    assert "other code" not in capsys.readouterr().out
+    assert config["torch"] == torch.__version__ and config["transformers"]
+    path.write_text(json.dumps(config | {"commit": "abc", "transformers": "4.1"}))
+    train_small(two_steps, *EVALUATED, steps=2)
+    said = capsys.readouterr().out
+    assert f"goes on under other code: commit abc, now {config['commit']}; transformers 4.1" in said
+    older = {name: config[name] for name in config if name not in run_module.code_and_versions()}
+    path.write_text(json.dumps(older))
+    train_small(two_steps, *EVALUATED, steps=2)
+    assert "other code" not in capsys.readouterr().out
+    assert json.loads(path.read_text()) == config
+
+
+def test_a_folder_that_is_no_repository_has_no_commit(tmp_path, monkeypatch):
+    code = run_module.code_and_versions()
+    here = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    assert code["commit"] == here.stdout.strip()
+    monkeypatch.setattr(run_module, "__file__", str(tmp_path / "run.py"))
+    unknown = code | {"commit": "", "changed_files": []}
+    assert run_module.code_and_versions() == unknown
+    monkeypatch.setenv("PATH", str(tmp_path))  # without git
+    assert run_module.code_and_versions() == unknown
+
+
+def test_fewer_problems_than_prompts_are_refused(tmp_path, capsys):
+    """As many are taken: each is asked once in a step."""
+    flags = [*SMALL, "--data", HELD_OUT, "--output-dir", tmp_path / "run", "--steps", "1"]
+    said = refusal(train.main, [*flags, "--prompts", "12"], capsys)
+    assert f"--data {HELD_OUT} has 8 problems, fewer than --prompts 12: lower" in said
+    assert not (tmp_path / "run").exists()
+    assert len(train_small(tmp_path / "run", "--data", HELD_OUT, steps=1)) == 1
+
+
+@pytest.mark.parametrize("name", ["phi", "gemma2"])
+def test_a_proxy_that_the_head_does_not_allow_is_refused_first(name, tmp_path, capsys):
+    save_random_model(name, tmp_path / "model")
+    flags = [*SMALL, "--model", tmp_path / "model", "--prompt-template", "{problem}"]
+    for proxy in READERS:
+        command = [*flags, "--proxy", proxy, "--output-dir", tmp_path / "run"]
+        assert "has a bias or a soft cap: use" in refusal(train.main, command, capsys)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_whose_checkpoints_were_deleted_is_refused(two_steps, capsys):
@@ -223,6 +352,7 @@ def test_an_exported_model_ends_where_the_run_ended(tmp_path):
     "flags, steps, message",
     [
         (["--lr", "1"], 6, "another run or other files (lr 0.0001, not 1.0): choose another"),
+        (["--data", HELD_OUT, "--lr", "1"], 6, "(lr 0.0001, not 1.0)"),  # and no hashes
         (["--K", "2"], 6, "(K 1, not 2)"),  # of the run's own method
         ([], 1, "already at step 2: raise --steps"),
     ],
@@ -253,12 +383,12 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
     folder = tmp_path / "run"
     train_small(folder, *flags, steps=1)
     before = contents(folder)
-    changes = [(problems, "problems_hash"), (held_out, "problems_hash")]
-    for path, name in (*changes, (model / "tokenizer.json", "model_files")):
+    changes = [(problems, "other problems"), (held_out, "other problems")]
+    for path, name in (*changes, (model / "tokenizer.json", "other model files")):
         content = path.read_text()
         path.write_text(content.replace("8+3", "9+3") + "\n")
         said = refusal_of(folder, capsys, *flags)
-        assert re.search(rf"\({name} \w{{16}}, not \w{{16}}(; prompts_hash .*)?\): choose", said)
+        assert re.search(rf"\({name}(; other prompts)?\): choose another, such as", said)
         path.write_text(content)
     encode = run_module.encode_prompts
 
@@ -268,7 +398,7 @@ def test_a_run_is_not_continued_with_changed_problems_or_another_model(
 
     monkeypatch.setattr(run_module, "encode_prompts", longer)  # as another template would
     said = refusal_of(folder, capsys, *flags)
-    assert re.search(r"\(prompts_hash \w{16}, not \w{16}\): choose another", said)
+    assert f"(other prompts): choose another, such as {folder}-2\n" in said
     assert contents(folder) == before
 
 

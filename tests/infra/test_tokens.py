@@ -49,6 +49,12 @@ def test_a_model_without_an_end_token_is_refused():
         end_tokens(model_with(None), tokenizer)
 
 
+def test_a_chat_template_that_fails_at_an_assistants_turn_is_one_line():
+    fails = "{% if messages[-1].role != 'user' %}{{ raise_exception('users only') }}{% endif %}"
+    with pytest.raises(UserError, match="fails at an assistant's turn .*users only"):
+        end_tokens(model_with(7), tokenizer_with(fails))
+
+
 def test_texts_keep_tags_of_thought_and_no_other_special_token():
     tokenizer = tokenizer_with(None, "<think>", "</think>", "[THINK]", "<|channel>")
     text = text_decoder(tokenizer)
