@@ -174,7 +174,7 @@ class Training:
             "measured": self.measure(cfg) if self.measure else {},
             "seconds": round(time.monotonic() - begun, 1),
             "commit": self.commit,
-            "flags": shlex.join(flags),
+            "flags": shlex.join(flags[:-2]),  # without --output-dir
         }
         write_json(folder / RECORD, record)  # from here on the run is finished
         if self.args.light:
