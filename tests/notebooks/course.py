@@ -41,7 +41,7 @@ FAULTY = {(2, 2)}  # exercises that begin with a wrong answer, not with an empty
 SHORTER = {
     "M = 128": "M = 48",
     "toy.problems(32, seed=5)": "toy.problems(16, seed=5)",
-    "count, length = 6, 40": "count, length = 2, 40",
+    "(few.values())[:6]": "(few.values())[:2]",
     "group_size=256": "group_size=128",
     "rewards, 256)": "rewards, 128)",
     "sizes = [16, 32, 64, 128, 256]": "sizes = [16, 32, 64, 128]",
