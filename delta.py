@@ -132,7 +132,8 @@ def delta_coefficients(
 
     v: [N, H], one row for each token in the batch. A tensor with one rank's shard gives wrong
         statistics; infra.rows.Rows holds a shard and gives right ones.
-    advantage: [N], A_i for each token of response i; all N on every rank. No padding.
+    advantage: [N], A_i for each token of response i; all N on every rank. No padding. It must be
+        exactly 0 for equal rewards: rounding such as 1e-8 would put a token on a side.
     K: number of centroid refinements.
     lam_min, lam_max: range of the coefficients before normalisation.
     Raises ValueError for mismatched shapes, K < 0, lam_min > lam_max, or a margin of NaN or inf.

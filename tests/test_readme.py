@@ -143,10 +143,19 @@ def test_the_algorithm_is_that_of_minimal():
     assert inspect.getsource(minimal.token_weights).endswith(body)
 
 
-def test_the_drop_in_runs():
+def test_the_drop_in_runs(capsys):
     h, A = two_sides()
-    logprob = -torch.rand(len(h), generator=torch.Generator().manual_seed(0))
-    known = {"h": h, "A": A, "logprob": logprob}
-    exec(code_blocks(README, "python")[0], known)
-    expected = minimal.token_weights("delta", h, logprob, A)
-    torch.testing.assert_close(known["weight"], expected, rtol=1e-4, atol=1e-5)
+    W, token = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)), torch.arange(61) % 7
+    logprob = (h @ W.T / 0.9).log_softmax(1)[torch.arange(61), token]
+    known = {"token": token, "logprob": logprob, "temperature": 0.9, "equal_rewards": A == 0}
+    known |= {"h": h, "A": A + 1e-4 * (A == 0), "lm_head": lambda h: h @ W.T}
+    code = code_blocks(README, "python")[0]
+    exec(code, known)
+    expected = A * minimal.token_weights("delta", h, logprob, A)
+    torch.testing.assert_close(known["A"], expected, rtol=1e-4, atol=1e-5)
+    exec(code, known | {"temperature": 1.0})
+    exec(code, known | {"h": h.roll(1, dims=0)})
+    right, warmer, shifted = (
+        float(x) for x in re.findall(r"tensor\((.+)\)", capsys.readouterr().out)
+    )
+    assert right < 1e-6 and warmer > 0.01 and shifted > 0.01
