@@ -14,10 +14,12 @@ import pytest
 import torch
 from forked import finished, start, torchrun
 from models import save_random_model
+from references import two_sides
 from safetensors.torch import load_file
 from toy_runs import SCRIPT, SMALL, contents, read_lines, train_small, wait_for_step
 from transformers import AutoConfig
 
+from delta import delta_coefficients, token_gradient_proxy
 from infra import ranks
 from infra.loading import computation_dtype
 from infra.ranks import choose_threads
@@ -83,6 +85,13 @@ def test_two_ranks_match_one(by_ranks):
 def test_a_refusal_on_one_rank_reaches_all(by_ranks):
     for count, (_, results) in enumerate(by_ranks, start=1):
         assert results["refusals"] == ["7 is refused"] * count
+
+
+def test_the_lines_for_another_trainer_give_the_weights_of_all_tokens(by_ranks):
+    h, A = two_sides()
+    rho = delta_coefficients(token_gradient_proxy(h, -h[:, 0].abs()), A)
+    for _, results in by_ranks:
+        torch.testing.assert_close(results["ported"], rho * A)
 
 
 @pytest.fixture(scope="module")

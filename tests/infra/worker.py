@@ -3,22 +3,29 @@
     PYTHONPATH=.:tests torchrun tests/infra/worker.py FOLDER FLAGS...
 
 This trains like train.py, in FOLDER. It saves to FOLDER/results.pt the token weights of every step,
-and the refusal that each rank received.
+the refusal that each rank received, and what the lines of docs/extending.md for a trainer of one's
+own give.
 """
 
+import re
 import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from hashed_rewards import rewarded
+from references import two_sides
 from torch import distributed as dist
 
+import delta
 import train
 from config import parse_config
 from infra.errors import UserError
 from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
 from methods import Method
+
+PAGE = Path("docs/extending.md").read_text()
+(DROP_IN,) = re.findall(r"^```python\n(from infra.ranks import.*?)^```$", PAGE, re.M | re.S)
 
 
 def steps_of(folder: Path, flags: list[str]) -> list[dict]:
@@ -51,10 +58,22 @@ def refusal() -> str:
         return str(error)
 
 
+def ported() -> torch.Tensor:
+    """ρ A [61] by the page's lines. Each rank has some of the tokens."""
+    h, A = (x.chunk(dist.get_world_size())[dist.get_rank()] for x in two_sides())
+    known = vars(delta) | {"h": h, "logprob": -h[:, 0].abs(), "A": A.clone()}
+    exec(DROP_IN, known)
+    return torch.cat(from_all_ranks(known["A"]))
+
+
 def main() -> None:
     folder, *flags = sys.argv[1:]
     start_ranks()
-    results = {"steps": steps_of(Path(folder), flags), "refusals": from_all_ranks(refusal())}
+    results = {
+        "steps": steps_of(Path(folder), flags),
+        "refusals": from_all_ranks(refusal()),
+        "ported": ported(),
+    }
     if dist.get_rank() == 0:
         torch.save(results, Path(folder, "results.pt"))
     end_ranks()
