@@ -26,6 +26,7 @@ from infra.errors import UserError, first_line, one_line_endings
 from infra.flags import Parser, flags_of_methods
 from infra.grading import refuse_unmatchable
 from infra.head import scaled_head
+from infra.model_files import refuse_unsavable
 from infra.problems import short_answer
 from infra.ranks import sum_over_ranks
 from infra.rows import Rows
@@ -72,6 +73,8 @@ class WeightedTrainer(GRPOTrainer):
         self.cfg = dataclasses.replace(cfg, group_size=self.num_generations)
         add_head(self)
         end_like_train(self)
+        if not hasattr(self.model, "get_base_model"):  # adapters are saved without the configs
+            refuse_unsavable(self.model.name_or_path, self.model, self._tokenizer)
 
     def _generate_and_score_completions(self, examples):
         """TRL's batch, with ρ A [B, T] for A [B] under "advantages".

@@ -1,6 +1,7 @@
 """Tests every recipe: its diff changes a copy of the repository, where recipe_checks.py passes."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,11 @@ def check(name: str, copy: Path) -> None:
     getattr(recipe_checks, name)(copy / "runs")
 
 
-def test_the_page_names_each_recipe_once():
+def test_the_page_names_each_recipe_and_its_lines():
+    """A recipe's lines are those that it adds, without empty ones."""
     page = (ROOT / "docs/extending.md").read_text()
-    assert [page.count(f"(../recipes/{name}.diff)") for name in NAMES] == [1] * len(NAMES) != []
+    for name in NAMES:
+        recipe = (ROOT / f"recipes/{name}.diff").read_text()
+        added = re.findall(r"^\+(?!\+\+).", recipe, re.MULTILINE)
+        assert page.count(f"| {len(added)} | [{name}](../recipes/{name}.diff) |") == 1, name
+    assert len(NAMES) == page.count(".diff)")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.engine
 import torch
 import trl
 from datasets import Dataset
+from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOTrainer
@@ -123,6 +125,19 @@ def test_the_saved_model_ends_there_too(closed_by_signs, tmp_path):
     closed_by_signs.save_model(str(tmp_path / "saved"))
     ends = GenerationConfig.from_pretrained(tmp_path / "saved").eos_token_id
     assert ends == sorted([toy.TOKEN_ID["<eos>"], toy.TOKEN_ID["="]])
+
+
+def test_a_model_that_cannot_be_saved_is_not_trained(tmp_path):
+    """transformers does not save this odd config once it is changed, as TRL and we change it."""
+    model = shutil.copytree(toy.BASES["sharpen"], tmp_path / "odd")
+    odd = {"do_sample": False, "temperature": 0.9, "top_p": 0.6}  # Llama 2
+    (model / "generation_config.json").write_text(json.dumps(odd))
+    with pytest.raises(UserError, match="odd: transformers cannot save its generation_config.json"):
+        trainer_of(WeightedTrainer, model, Config())
+    adapters = {"peft_config": LoraConfig(target_modules=["q_proj"])}
+    trainer = trainer_of(partial(WeightedTrainer, **adapters), model, Config())
+    trainer.save_model(str(tmp_path / "adapters"))
+    assert (tmp_path / "adapters/adapter_model.safetensors").exists()
 
 
 def test_reward_functions_read_special_tags_of_thought(closed_by_signs):
