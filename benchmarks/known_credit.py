@@ -41,8 +41,9 @@ def oracle(tokens: TokenBatch, v, cfg: Config) -> torch.Tensor:
     asked = [problems[i]["problem"] for i in chosen for _ in range(cfg.group_size)]
     responses = [words(x) for x in tokens.token.split(tokens.length.tolist())]
     pairs = list(zip(asked, responses, strict=True))
-    rewarded = [pair for pair, R in zip(pairs, tokens.reward.tolist(), strict=True) if R > 0]
-    if not all(is_right(problem, "".join(response)) for problem, response in rewarded):
+    right = [is_right(problem, "".join(response)) for problem, response in pairs]
+    differ = sum(x != (R > 0) for x, R in zip(right, tokens.reward.tolist(), strict=True))
+    if differ > len(pairs) / 20:  # verify.py reads a few malformed answers otherwise
         raise UserError("--method oracle needs train.py's steps with --data toy and its rewards")
     return oracle_weights(pairs, tokens.advantage)
 
