@@ -95,7 +95,8 @@ def verdict(
     hint: said if the first case fails. If a later case fails, only its name is said.
     tolerance: the largest difference, relative to the largest expected number if that exceeds 1.
     may_use: the names of the repository's functions that the answer may call; None allows all.
-    mistakes: what somebody did -> the wrong answer; a mistake that gives this answer is said.
+    mistakes: what somebody did -> the wrong answer; a mistake that gives this answer is said. With
+        results that have names: the beginning of the one in which it shows, and the wrong answer.
 
     An error in the answer's own lines is raised, with the case in a note.
     """
@@ -119,14 +120,19 @@ def verdict(
                 raise
             of_result = not str(fault).startswith("it ")  # and not of what it calls or changes
             fits = of_result and (not where or where == next(iter(cases)))
-            named = name_of(mistakes or {}, found, case, tolerance, run) if of_result else ""
+            named = ""
+            if of_result:
+                named = name_of(mistakes or {}, str(fault), found, case, tolerance, run)
             return Verdict(False, f"not right{place}: {fault}.{named or f' {hint}' * fits}")
     return Verdict(True, "right")
 
 
-def name_of(mistakes: dict, found, case: tuple, tolerance: float, run: Callable) -> str:
+def name_of(mistakes: dict, fault: str, found, case: tuple, tolerance, run: Callable) -> str:
     """A sentence with the first mistake whose result is the one found, or nothing."""
     for name, wrong in mistakes.items():
+        shows_in, wrong = wrong if isinstance(wrong, tuple) else ("", wrong)
+        if not fault.startswith(shows_in):
+            continue
         try:
             with warnings.catch_warnings(action="ignore"):
                 wrong = run(wrong, *deepcopy(case)) if callable(wrong) else wrong
