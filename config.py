@@ -121,6 +121,13 @@ class Config:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def sets(self) -> dict:
+        """The sets of problems, as infra.problems.load_sets takes them."""
+        names = ("data", "eval_data", "seed", "reward", "eval_limit")
+        columns = (self.problem_column, self.answer_column)
+        return {name: getattr(self, name) for name in names} | {"columns": columns}
+
+    @property
     def eval_metric(self) -> str:
         """The name of the metric that evaluations give, which selects the best model."""
         return "eval_reward" if self.reward else "eval_accuracy"

@@ -197,11 +197,13 @@ def generate_all(
 # ---- problems ------------------------------------------------------------------------------------
 
 
-def draw_indices(size: int, position: int, count: int, seed: int) -> list[int]:
-    """`count` problem indices, starting at `position` in an endless stream of epochs.
+def problems_of_step(size: int, step: int, count: int, seed: int) -> list[int]:
+    """The indices of the `count` problems of a step, 1 or higher, out of `size`.
 
-    Each epoch has all `size` problems, in an order fixed by (seed, epoch).
+    Steps take the next problems from an endless stream of epochs. Each epoch has all problems once,
+    in an order fixed by (seed, epoch).
     """
+    position = count * (step - 1)
     first_epoch = position // size
     stream = []
     for epoch in range(first_epoch, (position + count) // size + 1):

@@ -46,7 +46,7 @@ from infra.model_files import locate
 from infra.problems import load_sets
 from infra.rows import Rows
 from infra.run import Run
-from rollout import Response, draw_indices, rollout
+from rollout import Response, problems_of_step, rollout
 from toy.by_name import model_folder
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def train(cfg: config.Config) -> Path:
 def prepare(cfg: config.Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     ranks.start_ranks()
-    folder, _, _ = locate(model_folder(cfg))  # the model's folder; reads no weights yet
-    problems, held_out = load_sets(cfg)  # refuses gold answers that no response can match
+    folder, _, _ = locate(model_folder(cfg.model, cfg.toy_regime))  # reads no weights yet
+    problems, held_out = load_sets(**cfg.sets)  # refuses gold answers that no response can match
     dtype = loading.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
     if cfg.proxy in head.READERS:
@@ -117,11 +117,11 @@ class Policy(torch.nn.Module):
         self.temperature = temperature
         self.sampling_lm = [sampling_lm or lm]  # a list, so its weights are no parameters
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> methods.TokenOutputs:
-        """The outputs of the n tokens that mask [b, L] marks in ids [b, L], padded on the right."""
-        token = ids[mask]  # [n]
+    def forward(self, ids: torch.Tensor, is_token: torch.Tensor) -> methods.TokenOutputs:
+        """The outputs of the n tokens of responses: ids [b, L], padded on the right; is_token [b, L]."""
+        token = ids[is_token]  # [n]
         decoder = loading.decoder_of(self.lm)
-        hidden = shared_prompts.states(decoder, ids, mask)  # [n, H], one position before each token
+        hidden = shared_prompts.states(decoder, ids, is_token)  # [n, H], one position before each
 
         # W is converted here, not per block, so autograd sums the blocks' gradients in float32.
         W_b = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W and b
@@ -216,7 +216,7 @@ class Rollout(NamedTuple):
 def sample(run: Run, step: int, watch: progress.Stopwatch) -> list[Rollout]:
     """A step's rollout batch: B graded responses to the next problems."""
     cfg = run.cfg
-    chosen = draw_indices(len(run.problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
+    chosen = problems_of_step(len(run.problems), step, cfg.prompts, cfg.seed)
     return graded_groups(run, chosen, step, watch)
 
 
@@ -315,7 +315,7 @@ def pass_at_theta_old(
         return head.scaled_head(policy.lm, policy.temperature)
 
     for micro in progress.with_bar("old log p", [x for each in plan for x in each.micro_batches]):
-        outputs = policy(micro.ids, micro.mask)
+        outputs = policy(micro.ids, micro.is_token)
         numbers[:, micro.token_index] = torch.stack([outputs.logprob, outputs.entropy])
         if method.features:
             v.add(micro.token_index, method.kept_features(outputs, gathered_head))  # [n, F]
@@ -348,7 +348,7 @@ def update(
 
         for micro in progress.with_bar("update", active):
             of_micro = tokens.select(micro)  # n of the N tokens
-            logprob = policy(micro.ids, micro.mask).logprob  # [n] log π_θ, with its gradient
+            logprob = policy(micro.ids, micro.is_token).logprob  # [n] log π_θ, with its gradient
 
             # grpo.clipped_surrogate, min(r A, clip(r) A) with r = π_θ / π_old, for most methods
             surrogate = method.surrogate(logprob, of_micro, cfg)  # [n]

@@ -54,7 +54,7 @@ from infra.micro_batches import MicroBatch
 from infra.problems import encode_prompts, load_sets, prompt_flags
 from infra.progress import Progress, Stopwatch
 from infra.ranks import rank_and_world, start_ranks, this_device
-from rollout import draw_indices
+from rollout import problems_of_step
 from toy.by_name import model_folder
 from train import Policy, Rollout, graded_groups
 
@@ -134,8 +134,8 @@ class Study:
         if rank_and_world()[1] > 1:
             raise UserError("gain runs in a single process: start it without torchrun")
         self.rows = flags_of_rows(cfg)
-        lm, tokenizer = load_model(model_folder(cfg))
-        problems, _ = load_sets(cfg)
+        lm, tokenizer = load_model(model_folder(cfg.model, cfg.toy_regime))
+        problems, _ = load_sets(**cfg.sets)
         problems, prompts = encode_prompts(
             problems, tokenizer, cfg.max_prompt_tokens, *prompt_flags(cfg).values()
         )
@@ -201,8 +201,9 @@ class Study:
         """The indices of batch b's problems, drawn from its block's own share of all problems."""
         c, C = int(self.block[b]), len(self.own)
         pool = range(c, len(self.run.problems), C)
-        first = self.own[c].index(b) * self.cfg.prompts
-        return [pool[i] for i in draw_indices(len(pool), first, self.cfg.prompts, self.cfg.seed)]
+        step = 1 + self.own[c].index(b)
+        chosen = problems_of_step(len(pool), step, self.cfg.prompts, self.cfg.seed)
+        return [pool[i] for i in chosen]
 
     def lines_of(self, b: int) -> tuple[list[MicroBatch], dict[str, torch.Tensor]]:
         """(the micro-batches of batch b, its lines: name -> coefficients [N])."""

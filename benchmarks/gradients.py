@@ -50,7 +50,7 @@ def gradients(policy, micro_batches: list[MicroBatch], parts: torch.Tensor) -> t
     for micro in micro_batches:
         own = parts[:, micro.token_index]  # [P, n]
         wanted = own.any(dim=1).nonzero().flatten().tolist()
-        logprob = policy(micro.ids, micro.mask).logprob if wanted else None
+        logprob = policy(micro.ids, micro.is_token).logprob if wanted else None
         for p in wanted:
             again = {"retain_graph": p != wanted[-1], "materialize_grads": True}
             found = torch.autograd.grad(logprob, parameters, own[p], **again)
@@ -77,7 +77,7 @@ def step_kls(
     sizes = [x.numel() for x in parameters]
 
     def logprobs() -> torch.Tensor:
-        return torch.cat([policy(micro.ids, micro.mask).logprob for micro in micro_batches])
+        return torch.cat([policy(micro.ids, micro.is_token).logprob for micro in micro_batches])
 
     before = logprobs().double()  # [tokens of all micro-batches]
     found = []

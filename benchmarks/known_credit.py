@@ -17,7 +17,7 @@ from infra.micro_batches import mini_batches
 from infra.problems import encode_prompts, prompt_flags
 from infra.shared_prompts import shares_prompts
 from methods import SEED_STRIDE, Method, TokenBatch, TokenOutputs
-from rollout import draw_indices, rollout
+from rollout import problems_of_step, rollout
 from toy.by_name import problem_set
 from toy.task import decisive_places, digits_after, is_right
 from toy.tokenizer import CONNECTIVES, VOCABULARY
@@ -37,7 +37,7 @@ def oracle(tokens: TokenBatch, v, cfg: Config) -> torch.Tensor:
     """ρ [N] of a step of train.py with --data toy. Raises UserError for other rewards."""
     step = tokens.seed - SEED_STRIDE * cfg.seed
     problems = problem_set("toy", cfg.seed)
-    chosen = draw_indices(len(problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
+    chosen = problems_of_step(len(problems), step, cfg.prompts, cfg.seed)
     asked = [problems[i]["problem"] for i in chosen for _ in range(cfg.group_size)]
     responses = [words(x) for x in tokens.token.split(tokens.length.tolist())]
     pairs = list(zip(asked, responses, strict=True))

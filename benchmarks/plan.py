@@ -211,7 +211,7 @@ def plan(args) -> None:
     if not any(word.partition("=")[0] == "--model" for word in words):
         raise UserError("plan needs --model: without it the toy would be planned")
     flags = parse_config(words)
-    _, model = read_configs(flags.model, model_folder(flags))
+    _, model = read_configs(flags.model, model_folder(flags.model, flags.toy_regime))
     refuse_length(model, [[0] * flags.max_prompt_tokens], flags.max_new_tokens)
     with one_line(flags.model, f"plan cannot count this {model.model_type}"):
         size = sizes_of(model)

@@ -91,7 +91,7 @@ def main(folder: str, name: str, *flags: str) -> None:
     """Measure one of PARTS in this process, and write its seconds and its peak memory."""
     with one_line_endings(f"benchmarks speed, {name}"):
         cfg = parse_config(list(flags))
-        cfg = replace(cfg, model=str(model_folder(cfg)))
+        cfg = replace(cfg, model=str(model_folder(cfg.model, cfg.toy_regime)))
         endless = patch("rollout.end_tokens", lambda *_: [])
         with endless, patch("infra.grading.grade_all", every_other_right):
             seconds = PARTS[name](replace(cfg, output_dir=f"{folder}/run"))
@@ -109,7 +109,7 @@ def main(folder: str, name: str, *flags: str) -> None:
 def prompts_of(cfg: Config) -> list[list[int]]:
     """Token ids of the first --prompts problems."""
     encoding = locate(cfg.model)[2], cfg.max_prompt_tokens, *prompt_flags(cfg).values()
-    return encode_prompts(load_sets(cfg)[0], *encoding)[1][: cfg.prompts]
+    return encode_prompts(load_sets(**cfg.sets)[0], *encoding)[1][: cfg.prompts]
 
 
 def every_other_right(completions: list, *_, **__) -> list[float]:
@@ -147,7 +147,7 @@ def of_generate(cfg: Config) -> dict:
     _, lm = from_files(cfg.model, locate(cfg.model)[0], computation_dtype(cfg.dtype))
     lm = lm.to(this_device())
     lm.generation_config = GenerationConfig()  # without the model's penalties and end tokens
-    sequences = [torch.tensor(ids) for ids in prompts_of(cfg) for _ in range(cfg.group_size)]
+    sequences = [ids for ids in prompts_of(cfg) for _ in range(cfg.group_size)]
     ids, mask = left_padded(sequences, lm.device)
     sampling = {"do_sample": True, "temperature": cfg.temperature, "top_k": 0, "pad_token_id": 0}
 

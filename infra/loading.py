@@ -176,10 +176,10 @@ def policy_logprobs(name: str | Path, policy: torch.nn.Module) -> torch.Tensor:
     """
     ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
-    mask = (length - LAST <= column) & (column < length)
-    ids, mask = ids.to(this_device()), mask.to(this_device())
+    is_token = (length - LAST <= column) & (column < length)
+    ids, is_token = ids.to(this_device()), is_token.to(this_device())
     with one_line(name, "its architecture cannot be trained here"):
-        batches = [policy(ids.repeat(n, 1), mask.repeat(n, 1)).logprob for n in (1, 2)]
+        batches = [policy(ids.repeat(n, 1), is_token.repeat(n, 1)).logprob for n in (1, 2)]
         return torch.cat(batches).view(-1, len(LENGTHS), LAST).cpu()
 
 

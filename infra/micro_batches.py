@@ -29,7 +29,7 @@ class MicroBatch(NamedTuple):
 
     response_index: list[int]  # [b] indices of its responses among the B
     ids: torch.Tensor  # [b, L] prompt, response, padding
-    mask: torch.Tensor  # [b, L] bool: the response tokens, n in all
+    is_token: torch.Tensor  # [b, L] bool: the response tokens, n in all
     token_index: torch.Tensor  # [n] their indices among the N packed tokens
     has_advantage: bool  # False: all its tokens have A = 0, on every rank
 
@@ -84,16 +84,16 @@ def padded(responses: list, index: list[int], has_advantage: bool) -> MicroBatch
     first = [0, *accumulate(len(response.tokens) for response in responses)]  # packed token of each
     width = max((len(responses[i].prompt) + len(responses[i].tokens) for i in index), default=2)
     ids = torch.zeros(max(1, len(index)), width, dtype=torch.long)
-    mask = torch.zeros_like(ids, dtype=torch.bool)
+    is_token = torch.zeros_like(ids, dtype=torch.bool)
     token_index = [torch.arange(0)]
     for row, i in enumerate(index):
         prompt, tokens = responses[i].prompt, responses[i].tokens
         columns = slice(len(prompt), len(prompt) + len(tokens))  # of the response
         ids[row, : columns.start] = torch.tensor(prompt)
         ids[row, columns] = torch.from_numpy(tokens)
-        mask[row, columns] = True
+        is_token[row, columns] = True
         token_index.append(torch.arange(first[i], first[i + 1]))
-    tensors = [x.to(this_device()) for x in (ids, mask, torch.cat(token_index))]
+    tensors = [x.to(this_device()) for x in (ids, is_token, torch.cat(token_index))]
     return MicroBatch(index, *tensors, has_advantage)
 
 

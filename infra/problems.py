@@ -89,20 +89,29 @@ def report_unused(name: str, used: list, unused: list, records: int, kept: int) 
         print(f"{name}: {records - kept} of {records} records dropped: {why}")
 
 
-def load_sets(cfg) -> tuple[list[dict], list[dict]]:
-    """(training problems, held-out problems) of a config.Config. Raises UserError."""
-    columns = (cfg.problem_column, cfg.answer_column, cfg.seed)
-    problems = load_problems(cfg.data, *columns, whole=bool(cfg.reward))
+def load_sets(
+    data: str,
+    eval_data: str = "",
+    seed: int = 0,
+    columns: tuple[str, str] = ("problem", "answer"),
+    reward: str = "",
+    eval_limit: int = 0,
+) -> tuple[list[dict], list[dict]]:
+    """(training problems, held-out problems), from the flags of these names. Raises UserError.
+
+    columns: --problem-column and --answer-column. eval_limit: the most held-out problems; 0: all.
+    """
+    problems = load_problems(data, *columns, seed, whole=bool(reward))
     held_out = []
-    if cfg.eval_data:
-        held_out = load_problems(cfg.eval_data, *columns, "--eval-data", bool(cfg.reward))
-        held_out = held_out[: cfg.eval_limit or None]
-    sets = {f"--data {cfg.data}": problems, f"--eval-data {cfg.eval_data}": held_out}
-    prepare_grading(sets, cfg.reward)
+    if eval_data:
+        held_out = load_problems(eval_data, *columns, seed, "--eval-data", bool(reward))
+        held_out = held_out[: eval_limit or None]
+    sets = {f"--data {data}": problems, f"--eval-data {eval_data}": held_out}
+    prepare_grading(sets, reward)
     seen = {problem["problem"] for problem in problems}
     shared = sum(problem["problem"] in seen for problem in held_out)
     if shared and is_first_rank():
-        print(f"{shared} of {len(held_out)} problems of --eval-data {cfg.eval_data} are in --data")
+        print(f"{shared} of {len(held_out)} problems of --eval-data {eval_data} are in --data")
     return problems, held_out
 
 

@@ -182,16 +182,17 @@ class Batch:
             self.cache.reorder_cache(index)
 
 
-def left_padded(sequences: list[torch.Tensor], device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, mask) [R, L], with L >= 3: two columns or more without the last token.
+def left_padded(sequences: list, device) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids, mask) [R, L] of R lists or tensors of token ids; the mask is 0 where ids are padded.
 
-    Recurrent layers ignore the mask of a single column, and padding would enter their states.
+    L is at least 3: two columns or more without the last token. Recurrent layers ignore the mask of
+    a single column, and padding would enter their states.
     """
     L = max([3, *map(len, sequences)])
     ids = torch.zeros(len(sequences), L, dtype=torch.long)
     mask = torch.zeros_like(ids)
     for i, sequence in enumerate(sequences):
-        ids[i, L - len(sequence) :] = sequence
+        ids[i, L - len(sequence) :] = torch.as_tensor(sequence)
         mask[i, L - len(sequence) :] = 1
     return ids.to(device), mask.to(device)
 

@@ -38,34 +38,34 @@ def shares_prompts(decoder: torch.nn.Module) -> bool:
     return kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
 
 
-def states(decoder: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def states(decoder: torch.nn.Module, ids: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
     """The states [n, H] that predict the response tokens, from which the head makes logits.
 
-    ids [b, L]: prompts, responses, then padding. mask [b, L]: the response tokens, n in all.
+    ids [b, L]: prompts, responses, then padding. is_token [b, L]: the response tokens, n in all.
     """
-    start = mask.int().argmax(dim=1).clamp_min(1)  # [b] the column of the first response token
+    start = is_token.int().argmax(dim=1).clamp_min(1)  # [b] the column of the first response token
     prompts = [tuple(x[:end]) for x, end in zip(ids.tolist(), start.tolist(), strict=True)]
     repeated = len(set(prompts)) < len(prompts)
     if repeated and start.max() > SHORT and shares_prompts(decoder):
-        return states_after_prompts(decoder, ids, mask, prompts)
+        return states_after_prompts(decoder, ids, is_token, prompts)
     whole = decoder(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
-    return whole[:, :-1][mask[:, 1:]]  # the state at t-1 predicts token t
+    return whole[:, :-1][is_token[:, 1:]]  # the state at t-1 predicts token t
 
 
 def states_after_prompts(
-    decoder: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, prompts: list[tuple]
+    decoder: torch.nn.Module, ids: torch.Tensor, is_token: torch.Tensor, prompts: list[tuple]
 ) -> torch.Tensor:
     """`states`, with each of the distinct prompts run once. prompts: token ids, b of them."""
     distinct = list(dict.fromkeys(prompts))  # u
     # Padded on the left, since sliding windows count columns: no gap may follow a prompt.
-    shared, seen = left_padded([torch.tensor(prompt[:-1]) for prompt in distinct], ids.device)
+    shared, seen = left_padded([prompt[:-1] for prompt in distinct], ids.device)
     position = (seen.cumsum(dim=1) - 1).clamp_min(0)
     layers = [PromptLayer() for _ in DynamicCache(config=decoder.config).layers]
     of_prompts = run(decoder, shared, seen, position, layers)  # [u, P, H]
 
     row = torch.tensor([distinct.index(prompt) for prompt in prompts], device=ids.device)
     start = torch.tensor([len(prompt) for prompt in prompts], device=ids.device)  # [b]
-    length = mask.sum(dim=1)  # [b]
+    length = is_token.sum(dim=1)  # [b]
     step = torch.arange(int(length.max()), device=ids.device)  # [T]
     column = (start[:, None] - 1 + step).clamp_max(ids.shape[1] - 1)  # [b, T] in `ids`
     rest = ids.gather(1, column)

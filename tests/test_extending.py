@@ -76,7 +76,7 @@ def test_the_pages_data_and_commands_are_accepted(countdown, tmp_path, monkeypat
     cfg = parse_config(shlex.split(train_line)[2:])
     assert cfg.reward == "countdown.py:reward"
     evaluate.parse_config(evaluate_line.split()[2:])
-    (problem,), _ = train.load_sets(cfg)
+    (problem,), _ = train.load_sets(**cfg.sets)
     assert problem["record"]["numbers"] == [44, 19, 35]
     assert len(problem["chat"]) == 1
 

@@ -23,7 +23,7 @@ ADVANTAGES[8:12] = 0
 
 def outputs(policy, batch, index=ALL):
     micro = padded(batch, list(index), has_advantage=True)
-    return policy(micro.ids, micro.mask)
+    return policy(micro.ids, micro.is_token)
 
 
 def test_a_micro_batch_without_responses_has_no_outputs_and_a_gradient_of_zero(base, batch):

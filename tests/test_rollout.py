@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 import toy
 from infra import sampler
 from infra.sampler import ChunkDraws, Running
-from rollout import Sampling, draw, draw_indices, generate_all, token_distribution
+from rollout import Sampling, draw, generate_all, problems_of_step, token_distribution
 
 END = toy.TOKEN_ID["<eos>"]
 
@@ -189,13 +189,13 @@ def test_chunks_and_limits_change_no_token(base, monkeypatch, chunk, in_flight, 
     assert tokens(Sampling(limit, in_flight=in_flight)) == whole
 
 
-def test_draw_indices_go_through_all_problems_before_any_repeats():
-    """A stream drawn in pieces equals the stream drawn at once; every epoch has its own order."""
-    stream = draw_indices(7, 0, 21, seed=3)
+def test_steps_go_through_all_problems_before_any_repeats():
+    """The steps' problems, one after another, are one stream; every epoch has its own order."""
+    stream = problems_of_step(7, 1, 21, seed=3)
     epochs = [stream[:7], stream[7:14], stream[14:]]
     assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
-    pieces = [draw_indices(7, start, 5, seed=3) for start in range(0, 20, 5)]
+    pieces = [problems_of_step(7, step, 5, seed=3) for step in range(1, 5)]
     assert sum(pieces, []) == stream[:20]
-    assert draw_indices(7, 0, 21, seed=4) != stream
-    assert draw_indices(2, 0, 9, seed=0)[:2] in ([0, 1], [1, 0])
+    assert problems_of_step(7, 1, 21, seed=4) != stream
+    assert problems_of_step(2, 1, 9, seed=0)[:2] in ([0, 1], [1, 0])

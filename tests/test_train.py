@@ -278,7 +278,7 @@ def test_overlong_shaping_affects_advantages_but_not_the_reported_reward(tmp_pat
     "number, function, call, step",
     [
         (signal.SIGTERM, "evaluate_held_out", 1, 0),  # the evaluation before the first step
-        (signal.SIGINT, "draw_indices", 1, 1),  # step 1 is finished
+        (signal.SIGINT, "problems_of_step", 1, 1),  # step 1 is finished
         (signal.SIGINT, "evaluate_held_out", 2, 2),  # and so is the evaluation of step 2
     ],
 )

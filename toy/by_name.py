@@ -10,13 +10,13 @@ from toy.tokenizer import VOCABULARY
 SETS = ("toy", "toy-held-out", "toy-code", "toy-code-held-out")
 
 
-def model_folder(cfg) -> str | Path:
+def model_folder(name: str, regime: str = "learn") -> str | Path:
     """The location of --model: a toy's base, or the folder or hub id given."""
-    if cfg.model == "toy":
-        return BASES[cfg.toy_regime]
-    if cfg.model == "toy-code":
+    if name == "toy":
+        return BASES[regime]
+    if name == "toy-code":
         return BASES["code"]
-    return cfg.model
+    return name
 
 
 def problem_set(name: str, seed: int = 0) -> list[dict]:

@@ -66,7 +66,7 @@ def lines_of(policy, responses: list[tuple], rewarded: set) -> tuple[list, dict]
     (plan,) = mini_batches(sampled, advantage, G, 1000)
     old_logprob, entropy = torch.zeros(2, plan.token_count)
     for micro in plan.micro_batches:
-        out = policy(micro.ids, micro.mask)
+        out = policy(micro.ids, micro.is_token)
         old_logprob[micro.token_index] = out.logprob.detach()
         entropy[micro.token_index] = out.entropy.detach()
     tokens = packed(sampled, rewards, advantage, old_logprob, entropy)

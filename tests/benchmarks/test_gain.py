@@ -90,7 +90,7 @@ def test_rows_of_a_block_beside_slow_ones(tmp_path, monkeypatch, few_rows):
     parameters = list(study.policy.parameters())
     slopes = []
     for micro in micro_batches:
-        for logprob in study.policy(micro.ids, micro.mask).logprob:
+        for logprob in study.policy(micro.ids, micro.is_token).logprob:
             each = torch.autograd.grad(logprob, parameters, retain_graph=True)
             slopes.append(rows @ torch.cat([x.flatten() for x in each]) / norm)
     slow = torch.stack(slopes).square().mean(dim=0) / 2

@@ -50,7 +50,7 @@ def test_padded_puts_prompt_and_response_side_by_side_from_column_0(rollouts):
     micro = padded(rollouts, [2, 0], has_advantage=True)
     assert micro.response_index == [2, 0]
     assert micro.ids.tolist() == [[9, 10, 1, 0, 0, 0], [5, 6, 7, 20, 21, 1]]
-    assert micro.mask.int().tolist() == [[0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
+    assert micro.is_token.int().tolist() == [[0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     assert micro.token_index.tolist() == [7, 0, 1, 2]
 
 

@@ -11,7 +11,6 @@ from models import byte_tokenizer
 from tokenizers.processors import TemplateProcessing
 
 import toy
-from config import Config
 from infra.errors import UserError
 from infra.grading import grade_all
 from infra.problems import INSTRUCTION, encode_prompts, load_problems, load_sets, refuse_length
@@ -244,7 +243,7 @@ def test_a_chat_template_that_fails_is_one_line(template):
 
 def test_evaluation_problems_that_are_trained_on_are_counted(tmp_path, capsys):
     names = [write(tmp_path / name, PROBLEMS[i:]) for i, name in enumerate(("a.jsonl", "b.jsonl"))]
-    load_sets(Config(data=names[0], eval_data=names[1]))
+    load_sets(*names)
     assert f"1 of 1 problems of --eval-data {names[1]} are in --data" in capsys.readouterr().out
 
 
