@@ -118,7 +118,7 @@ class Policy(torch.nn.Module):
         self.sampling_lm = [sampling_lm or lm]  # a list, so its weights are no parameters
 
     def forward(self, ids: torch.Tensor, is_token: torch.Tensor) -> methods.TokenOutputs:
-        """The outputs of the n tokens of responses: ids [b, L], padded on the right; is_token [b, L]."""
+        """The outputs of the n tokens of is_token [b, L]; ids [b, L] are padded on the right."""
         token = ids[is_token]  # [n]
         decoder = loading.decoder_of(self.lm)
         hidden = shared_prompts.states(decoder, ids, is_token)  # [n, H], one position before each

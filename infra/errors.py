@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from torch import OutOfMemoryError
 
+RESUME = ": rerun the command to resume"
+MEMORY = "lower --micro-batch-tokens, or --in-flight if it was sampling"
 GRACE = 30  # seconds within which torchrun ends the other ranks after a failure
 
 
@@ -37,8 +39,11 @@ def one_line(name: object, trouble: str) -> Iterator[None]:
 
 
 @contextmanager
-def one_line_endings(program: str) -> Iterator[None]:
-    """Turn errors a user can act on into one line: exit code 2 for invalid input, 1 for failure."""
+def one_line_endings(program: str, resume: str = RESUME, memory: str = MEMORY) -> Iterator[None]:
+    """Turn errors a user can act on into one line: exit code 2 for invalid input, 1 for failure.
+
+    resume: how to go on after Ctrl-C, empty if the program cannot. memory: what saves memory.
+    """
     try:
         yield
         return
@@ -47,12 +52,12 @@ def one_line_endings(program: str) -> Iterator[None]:
     except Stop as error:
         message, code = error.args
     except KeyboardInterrupt:
-        message, code = "stopped by Ctrl-C: rerun the command to resume", 130
+        message, code = f"stopped by Ctrl-C{resume}", 130
     except FloatingPointError as error:  # the run diverged
-        message, code = f"stopped, {error}: the checkpoints are untouched, try a lower --lr", 1
+        safe = "the checkpoints are untouched, " if resume else ""
+        message, code = f"stopped, {error}: {safe}try a lower --lr", 1
     except OutOfMemoryError as error:
-        lower = "lower --micro-batch-tokens, or --in-flight if it was sampling"
-        message, code = f"{first_line(error)}: {lower}", 1
+        message, code = f"{first_line(error)}: {memory}", 1
     if int(os.environ.get("RANK", 0)) > 0:  # the first rank prints for all
         if code > 128:
             sys.exit(code)  # a signal, which reaches every rank

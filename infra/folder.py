@@ -5,7 +5,6 @@ config.json. Files are replaced in one rename, or appended line by line. A file 
 kill left incomplete has UNFINISHED in its name.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -70,6 +69,8 @@ def claim(folder: Path, identity: dict, written: tuple[str, ...], flags=None) ->
 
 def lock(folder: Path) -> None:
     """Lock `folder` until this process ends. Raises UserError if another one holds the lock."""
+    import fcntl  # only Linux and macOS have it; minimal.py locks nothing
+
     flags = os.O_RDWR | os.O_CREAT  # these keep a file's content, and do not wait for a FIFO
     file = os.open(folder / "lock", flags, mode=0o644)  # stays open: closing it would unlock
     try:

@@ -55,6 +55,15 @@ def chosen(text: str, problem: dict) -> str | None:
     return choice(text, problem.get("problem", ""))
 
 
+def graded(
+    texts: list[str], problems: list[dict], truncated: list[bool], reward: str = ""
+) -> list[float]:
+    """The reward of each response text: by the function of --reward, else by `grade_all`."""
+    if reward:
+        return rewards_by(reward, texts, problems)
+    return grade_all(texts, problems, truncated)
+
+
 @cache
 def own_reward(flag: str) -> Callable[[str, dict], float]:
     """The function of --reward FILE.py:FUNCTION. Raises UserError."""
@@ -113,11 +122,8 @@ def grade_on_ranks(responses: list, problems: list[dict], reward: str = "") -> l
 
     def grade_share(share: list[tuple]) -> list[float]:
         texts = [response.text for response, _ in share]
-        its_problems = [problem for _, problem in share]
-        if reward:
-            return rewards_by(reward, texts, its_problems)
         truncated = [response.truncated for response, _ in share]
-        return grade_all(texts, its_problems, truncated)
+        return graded(texts, [problem for _, problem in share], truncated, reward)
 
     return shared_by_ranks(list(zip(responses, problems, strict=True)), grade_share)
 

@@ -24,7 +24,10 @@ class Head(FastLinear):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.packed is not None:
             return super().forward(hidden)
-        return float32_linear(hidden, self.weight, self.bias)
+        if self.weight.dtype == torch.float32:
+            hidden = hidden.float()  # else a GPU would round W to the dtype of h
+        with torch.autocast(hidden.device.type, enabled=False):  # minimal.py samples inside one
+            return float32_linear(hidden, self.weight, self.bias)
 
 
 def use_our_products(lm: torch.nn.Module) -> None:
@@ -76,6 +79,12 @@ def scaled_logits(
     if scale != temperature:  # a factor of 1 would still cost a pass
         logits = logits * (scale / temperature)
     return logits
+
+
+def full_logits(lm: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """The logits in float32 of a model that is not sharded: hidden [m, H] -> [m, V]."""
+    head = [*lm.get_output_embeddings().parameters()]  # W, or W and b
+    return scaled_logits(hidden, head, lm.config, temperature=1.0)
 
 
 def scale_and_cap(config) -> tuple[float, float | None]:

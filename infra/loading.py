@@ -7,6 +7,7 @@ cannot detect a difference beyond the longest of LENGTHS (a sliding window, a ro
 sequences) or below the tolerance.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.tensor import distribute_tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from infra.errors import UserError, one_line
 from infra.head import use_our_products
@@ -22,6 +23,7 @@ from infra.model_files import from_files, locate, refuse_unsavable
 from infra.onednn import packed_weights
 from infra.ranks import on_first_rank, rank_and_world, this_device
 from infra.sampler import Batch
+from infra.tokens import end_tokens
 
 LENGTHS = (48, 29, 9)  # tokens of the checked sequences; the longest prompt, of 40, is shared
 LAST = 8  # the last tokens of each are compared; the sampler is forced to choose them
@@ -76,7 +78,7 @@ class Published:
         the root unsharded. Leaving `unsharded` shards it again: the optimiser must be made on
         shards. Raises UserError.
         """
-        found = policy_logprobs(self.name, policy)
+        found = trained_logprobs(self.name, policy.lm, lambda lm, *batch: [policy(*batch).logprob])
         refuse_difference(self.name, "training", found, self.logprobs, dtype)
         with policy.unsharded() as lm:
             found = sampler_logprobs(self.name, lm)
@@ -101,10 +103,14 @@ def published_model(name: str | Path) -> Published:
     return Published(name, tokenizer, *on_first_rank(read), *weights)
 
 
-def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
-    """(full model in `dtype` with float32 logits, tokenizer), for evaluation. All ranks call this.
+def load_model(
+    name: str | Path, dtype: torch.dtype = torch.float32, outputs: Callable | None = None
+) -> tuple:
+    """(full model in `dtype` with float32 logits, tokenizer), not sharded. All ranks call this.
 
-    Raises UserError.
+    Of its generation config only the end tokens stay, since a repetition penalty would change π.
+    outputs: the function of a trainer, as in `trained_logprobs`, which is then checked, too. Raises
+    UserError.
     """
     folder, _, tokenizer = locate(name)
     whole, lm = from_files(name, folder, dtype)
@@ -112,6 +118,11 @@ def load_model(name: str | Path, dtype: torch.dtype = torch.float32) -> tuple:
     lm = lm.to(this_device())
     use_our_products(lm)  # like train.py's sampler
     refuse_difference(name, "sampling", sampler_logprobs(name, lm), expected, dtype)
+    if outputs:
+        found = trained_logprobs(name, lm, outputs)
+        refuse_difference(name, "training", found, expected, computation_dtype())
+    ends = end_tokens(lm, tokenizer)
+    lm.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0])
     return lm, tokenizer
 
 
@@ -137,6 +148,12 @@ def computation_dtype(flag: str = "auto") -> torch.dtype:
     if on_cpu or not torch.cuda.is_bf16_supported(including_emulation=False):  # such as a T4
         return torch.float32
     return torch.bfloat16
+
+
+def autocast() -> torch.autocast:
+    """A context for the layers of a float32 model, which then compute in `computation_dtype`."""
+    dtype = computation_dtype()
+    return torch.autocast(this_device().type, dtype, enabled=dtype == torch.bfloat16)
 
 
 # ---- the check -----------------------------------------------------------------------------------
@@ -169,17 +186,18 @@ def reference_logprobs(name: str | Path, lm: torch.nn.Module) -> torch.Tensor:
 
 
 @torch.no_grad()
-def policy_logprobs(name: str | Path, policy: torch.nn.Module) -> torch.Tensor:
-    """log p from the policy, in padded batches: [3, 3, LAST]. All ranks call this.
+def trained_logprobs(name: str | Path, lm: torch.nn.Module, outputs: Callable) -> torch.Tensor:
+    """log p from a trainer, in padded batches: [3, 3, LAST]. All ranks call this.
 
-    The second batch has each sequence twice, so that their prompts run once.
+    outputs: (lm, ids [b, L], is_token [b, L]) -> (log p of the n tokens, ...). The second batch has
+    each sequence twice, so that their prompts run once.
     """
-    ids = pad_sequence(random_sequences(policy.lm.config.vocab_size), batch_first=True)
+    ids = pad_sequence(random_sequences(lm.config.vocab_size), batch_first=True)
     column, length = torch.arange(ids.shape[1]), torch.tensor(LENGTHS)[:, None]
     is_token = (length - LAST <= column) & (column < length)
     ids, is_token = ids.to(this_device()), is_token.to(this_device())
     with one_line(name, "its architecture cannot be trained here"):
-        batches = [policy(ids.repeat(n, 1), is_token.repeat(n, 1)).logprob for n in (1, 2)]
+        batches = [outputs(lm, ids.repeat(n, 1), is_token.repeat(n, 1))[0] for n in (1, 2)]
         return torch.cat(batches).view(-1, len(LENGTHS), LAST).cpu()
 
 

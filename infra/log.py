@@ -8,6 +8,10 @@ import torch
 from infra.folder import append_line, read_lines
 from infra.ranks import is_first_rank
 
+EQUAL_REWARDS = (
+    "all responses to a problem have had equal rewards, so nothing is learnt: see docs/running.md, "
+    "When nothing is learnt"
+)
 LARGE_MISMATCH = 0.05  # nats; rounding in bfloat16 gives about 0.01
 
 # The metrics in the line of a step
@@ -83,9 +87,8 @@ def hint_at_equal_rewards(run) -> None:
     if steps and all(line["without_advantage"] == 1 for line in steps):
         newest = steps[-1]
         print(
-            "all responses to a problem have had equal rewards, so nothing is learnt: see "
-            "docs/running.md, When nothing is learnt (in this step truncated is "
-            f"{newest['truncated']:.2g} and answered {newest['answered']:.2g})",
+            f"{EQUAL_REWARDS} (in this step truncated is {newest['truncated']:.2g} and answered "
+            f"{newest['answered']:.2g})",
             flush=True,
         )
 
@@ -123,3 +126,17 @@ def save_samples(run, step: int, rollouts: list, tokens, weight: torch.Tensor) -
                 "entropy": tokens.entropy[span].tolist(),
             }
             append_line(run.folder / "samples.jsonl", sample)
+
+
+def print_response(tokenizer, rollouts, A: torch.Tensor, rho: torch.Tensor) -> None:
+    """Print the response with the largest |A|: its reward, its A, and ρ after each token.
+
+    rollouts, A, rho: as in minimal.train_step.
+    """
+    first = int(A.abs().argmax())  # its first token, among N
+    i = rollouts.is_token.nonzero()[first, 0]  # its row, among B
+    tokens = rollouts.ids[i][rollouts.is_token[i]]
+    words = [word.strip() or "newline" for word in tokenizer.batch_decode(tokens[:, None])]
+    of_words = rho[first : first + len(tokens)].tolist()
+    text = "  ".join(f"{word}({w:.2f})" for word, w in zip(words, of_words, strict=True))
+    print(f"reward {rollouts.rewards[i]:.0f}, A {A[first]:.2f}: {text}", flush=True)

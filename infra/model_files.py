@@ -7,6 +7,10 @@ right.
 """
 
 import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -175,7 +179,8 @@ def save_model(folder: Path, lm: torch.nn.Module, tokenizer, prompt: dict) -> No
 
     prompt: the flags of the run's prompts, for PROMPT, which lets evaluate.py use them.
     """
-    new = folder.parent / files.UNFINISHED
+    new = folder.with_name(f"{folder.name}.{files.UNFINISHED}")
+    shutil.rmtree(new, ignore_errors=True)  # what a kill left
     with files.writing(folder):
         lm.save_pretrained(new)
         tokenizer.save_pretrained(new)
@@ -184,6 +189,37 @@ def save_model(folder: Path, lm: torch.nn.Module, tokenizer, prompt: dict) -> No
     write_end_tokens(new, end_tokens(lm, tokenizer))
     files.write_json(new / PROMPT, prompt)
     replace_model(folder, new)
+
+
+@contextmanager
+def saved_at_the_end(name: str, lm: torch.nn.Module, tokenizer, prompt: dict) -> Iterator[None]:
+    """A context that ends with `save_model`, also after an error, Ctrl-C or SIGTERM.
+
+    name: --save, whose folder is made at the start; empty: nothing is saved. prompt: as in
+    save_model. Raises UserError if the folder has files, or cannot be made.
+    """
+    if not name:
+        yield
+        return
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--save {name} cannot be made ({error.strerror}): name another") from error
+    if any(folder.iterdir()):
+        raise UserError(f"--save {name} has files: name a new folder")
+    refuse_unsavable(lm.name_or_path, lm, tokenizer)
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, signal.default_int_handler) for each in signals]
+    try:
+        yield
+    finally:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)  # a second Ctrl-C would lose the model
+        save_model(folder, lm, tokenizer, prompt)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+        print(f"the model is in {name}", flush=True)
 
 
 def write_end_tokens(folder: Path, ends: list[int]) -> None:

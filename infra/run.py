@@ -212,7 +212,8 @@ def begin_writing(folder: Path, config: dict, state: RunState) -> None:
     if other and state.step > 0:
         print(f"{folder} goes on under other code: {'; '.join(other)}")
 
-    shutil.rmtree(folder / files.UNFINISHED, ignore_errors=True)
+    for path in folder.glob(f"*{files.UNFINISHED}"):  # of a checkpoint or a model
+        shutil.rmtree(path, ignore_errors=True)
     files.write_json(folder / "config.json", config | code)
     kept = state.step or -1  # from the start, step 0 is evaluated again
     for path in (folder / "samples.jsonl", folder / "metrics.jsonl"):

@@ -1,22 +1,27 @@
 """Tests that minimal.py, the specification of train.py, has the same numbers in every step."""
 
+import ast
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from hashed_rewards import hashes, rewarded
+from hashed_rewards import rewarded
 from models import published_model, response_logits, save_random_model
 from references import two_sides
 from toy_runs import HELD_OUT, read_lines, refusal, with_turns
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 import grpo
 import minimal
 import toy
 import train
 from delta import delta_coefficients, token_gradient_proxy
+from infra.errors import UserError
+from infra.loading import load_model
+from infra.problems import load_problems
 from methods import DAPO_CLIP
 from minimal import Settings
 
@@ -31,9 +36,10 @@ def data(tmp_path_factory) -> str:
 
 
 @pytest.fixture
-def hashed(monkeypatch):
-    """minimal.py with the rewards of hashed_rewards.py, which differ within a group."""
-    monkeypatch.setattr(minimal, "reward", lambda text, gold, truncated: hashes([text], [], [])[0])
+def hashed():
+    """The rewards of hashed_rewards.py, which differ within a group."""
+    with rewarded():
+        yield
 
 
 def assert_same_steps(folder: Path, steps: list[dict]) -> None:
@@ -47,19 +53,12 @@ def assert_same_steps(folder: Path, steps: list[dict]) -> None:
     assert len({step["grad_norm"] for step in steps}) == len(steps)
 
 
-def test_minimal_and_train_have_the_same_steps_and_accuracies(tmp_path, monkeypatch, capsys):
+def test_minimal_and_train_have_the_same_steps_and_accuracies(tmp_path, capsys):
     """Both train the toy. Most of its held-out problems are left out, for speed."""
-    flags = ["--K", "2", "--steps", "2", "--seed", "5"]
-    own = ["--micro-batch-tokens", "700", "--eval-data", HELD_OUT, "--output-dir", str(tmp_path)]
-    train.main([*flags, *own])
+    flags = ["--K", "2", "--steps", "2", "--seed", "5", "--eval-data", HELD_OUT]
+    train.main([*flags, "--micro-batch-tokens", "700", "--output-dir", str(tmp_path)])
     before, *lines = read_lines(tmp_path / "metrics.jsonl")
     capsys.readouterr()
-    problems = toy.problems
-
-    def with_few_held_out(count, seed):
-        return problems(48, seed)[:8] if seed == 1 else problems(count, seed)  # HELD_OUT has these
-
-    monkeypatch.setattr(toy, "problems", with_few_held_out)
     steps = minimal.main(flags)
 
     assert_same_steps(tmp_path, steps)
@@ -86,31 +85,16 @@ def test_the_steps_of_a_model_are_those_of_train(name, flags, data, hashed, tmp_
     flags = [*flags, "--model", str(model), "--data", data, "--steps", "2", "--lr", "1e-3"]
     flags += ["--prompts", "6", "--group-size", "4", "--mini-batch", "2", "--max-new-tokens", "12"]
     template = "7+1=?\\n{problem}"
-    own = ["--eval-data", "", "--dtype", "float32", "--output-dir", str(tmp_path / "run")]
-    with rewarded():
-        train.main([*flags, "--prompt-template", template, *own])
-    page = ["--template", template, "--micro-batch", "5", "--save", str(saved)]
+    flags += ["--prompt-template", template, "--eval-data", ""]
+    train.main([*flags, "--dtype", "float32", "--output-dir", str(tmp_path / "run")])
+    page = ["--micro-batch", "5", "--save", str(saved)]
     assert_same_steps(tmp_path / "run", minimal.main([*flags, *page]))
 
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model").state_dict()
     for key, weight in AutoModelForCausalLM.from_pretrained(saved).state_dict().items():
         torch.testing.assert_close(weight, trained[key], rtol=0, atol=1e-3)
     assert AutoTokenizer.from_pretrained(saved).eos_token_id == 1
-
-
-def test_a_chat_template_and_its_end_of_a_turn(data, hashed, tmp_path, base_copy):
-    """The toy's tokenizer cannot spell the instruction: both see the same unknown words."""
-    folder = tmp_path / "turns"
-    turn = with_turns(base_copy, folder)
-    cfg = minimal.parse_flags(["--model", str(folder), "--data", data, "--max-new-tokens", "40"])
-    lm, tokenizer, problems, _ = minimal.load(cfg)
-    assert turn in lm.generation_config.eos_token_id
-    text = tokenizer.decode(minimal.encode(tokenizer, problems[:1], cfg.template).input_ids[0])
-    chat = [{"role": "user", "content": problems[0]["problem"] + minimal.BOXED}]
-    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-    assert text == tokenizer.decode(ids)
-    rollouts = minimal.sample(lm, tokenizer, problems, range(4), cfg._replace(group_size=8))
-    assert (rollouts.ids[rollouts.is_token] == turn).any()
+    assert json.loads((saved / "prompt.json").read_text()) == {"prompt_template": template}
 
 
 @pytest.mark.parametrize(
@@ -119,12 +103,13 @@ def test_a_chat_template_and_its_end_of_a_turn(data, hashed, tmp_path, base_copy
 def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
     """Padded samples have the log p that the published model gives each of them alone."""
     save_random_model(name, tmp_path)
-    flags = ["--model", str(tmp_path), "--data", data, "--template", "{problem}"]
-    cfg = minimal.parse_flags([*flags, "--max-new-tokens", "12"])
-    if name not in ("opt", "bloom", "mamba"):
-        assert "train.py" in refusal(lambda _: minimal.load(cfg), [], capsys)
+    cfg = Settings(prompt_template="{problem}", max_new_tokens=12)
+    if name == "recurrent_gemma":
+        with pytest.raises(UserError, match="train"):
+            load_model(tmp_path, outputs=minimal.token_outputs)
         return
-    lm, tokenizer, problems, _ = minimal.load(cfg)
+    lm, tokenizer = load_model(tmp_path, outputs=minimal.token_outputs)
+    problems = load_problems(data)
     rollouts = minimal.sample(lm, tokenizer, problems, range(0, 18, 3), cfg)
     alone = minimal.sample(lm, tokenizer, problems, [0], cfg)  # the shortest: without padding
     assert torch.equal(rollouts.ids[:8][rollouts.is_token[:8]], alone.ids[alone.is_token])
@@ -140,37 +125,171 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--method grpo", "--method is delta or dapo"),
+        ("--method grpo", "--method: invalid choice: 'grpo'"),
         ("--method dapo --K 1", "--K does nothing"),
-        ("--model MODEL --data DATA --template {problem} --prompts 19", "fewer than --prompts"),
-        ("--data DATA", "--model and --data"),
-        ("--eval-data DATA", "--eval-data needs both"),
-        ("--model MODEL --eval-data DATA", "--model and --data"),
-        ("--group-size 1", "--group-size must be 2 or more"),
-        ("--model MODEL", "--model and --data"),
-        ("--model MODEL --data DATA", "--template"),
-        ("--model MODEL --data DATA --template Q:", "{problem}"),
+        ("--data DATA", "--data needs --model"),
+        ("--group-size 1", "--group-size: 1 must be finite, at least 2"),
+        ("--model MODEL", "cannot load --data ''"),
+        ("--model MODEL --data DATA --prompt-template Q:", "{problem}"),
         ("--model MODEL --data nowhere.jsonl", "nowhere.jsonl"),
-        ("--model ./nowhere --data DATA --template {problem}", "nowhere"),
-        ("--model MODEL --data OTHER --template {problem}", "record 1"),
-        ("--model MODEL --data DATA --template {problem} --max-new-tokens 999", "train.py"),
-        ("--model MODEL --data DATA --template {problem} --save MODEL", "exists"),
+        ("--model ./nowhere --data DATA --prompt-template {problem}", "nowhere"),
+        ("--model MODEL --data OTHER --prompt-template {problem}", "has no column problem"),
+        (
+            "--model MODEL --data DATA --prompt-template {problem} --max-new-tokens 999",
+            "128 tokens",
+        ),
+        (
+            "--model MODEL --data DATA --max-new-tokens 9 --save MODEL",
+            "has files: name a new folder",
+        ),
         ("--prompts x", "--prompts"),
     ],
 )
 def test_a_mistake_is_one_line(flags, message, data, tmp_path, capsys):
     save_random_model("qwen3", tmp_path / "model")
-    (tmp_path / "other.jsonl").write_text('{"question": "1+1", "answer": 2}\n')
+    (tmp_path / "other.jsonl").write_text('{"text": "1+1", "answer": 2}\n')
     names = {"MODEL": tmp_path / "model", "DATA": data, "OTHER": tmp_path / "other.jsonl"}
     assert message in refusal(minimal.main, [names.get(x, x) for x in flags.split()], capsys)
 
 
-def test_the_page_imports_only_the_task_and_the_reward():
-    """No formula is defined elsewhere."""
+def test_the_page_imports_no_formula():
+    """All are defined in it: of the five files, it takes the order of the problems alone."""
     source = Path(minimal.__file__).read_text()
     imported = {line.split(".")[0] for line in re.findall(r"^(?:from|import) (\S+)", source, re.M)}
-    libraries = {"argparse", "json", "pathlib", "typing", "numpy", "torch", "transformers"}
-    assert imported == libraries | {"toy", "verify"}
+    assert imported == {"dataclasses", "typing", "numpy", "torch", "infra", "rollout", "toy"}
+    assert re.findall(r"^from rollout import (.*)", source, re.M) == ["problems_of_step"]
+
+
+def imported_by(source: str) -> set[str]:
+    """The modules that are imported when the source is: not those imported inside functions."""
+    names, waiting = set(), list(ast.parse(source).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        elif not isinstance(node, ast.FunctionDef):
+            waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def test_page_and_notebooks_import_nothing_that_only_linux_has():
+    root = Path(minimal.__file__).parent
+    cells = []
+    for path in (root / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                cells.append("".join(cell["source"]))
+    waiting = {"minimal"}.union(*map(imported_by, cells))
+    seen = set()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        place = name.replace(".", "/")
+        for file in (f"{place}.py", f"{place}/__init__.py", f"notebooks/{place}.py"):
+            if (root / file).exists():
+                waiting |= imported_by((root / file).read_text()) - seen
+    assert {"helpers", "infra.folder", "infra.sampler", "toy.task"} <= seen
+    assert not seen & {"fcntl", "resource", "pwd", "grp", "termios", "pty"}
+    assert not [name for name in seen if name.startswith("programs.sandbox")]
+
+
+def test_prompts_order_and_padding_are_those_that_transformers_makes(data, hashed, monkeypatch):
+    """Without a line of infra/: three steps of 18 problems, which come round a second time."""
+    given = []
+    generate = Qwen3ForCausalLM.generate
+
+    def kept(self, ids, attention_mask=None, **how):
+        if "max_new_tokens" in how:  # a step's; load_model's check has another setting
+            given.append((ids, attention_mask))
+        return generate(self, ids, attention_mask=attention_mask, **how)
+
+    monkeypatch.setattr(Qwen3ForCausalLM, "generate", kept)
+    base = str(toy.BASES["learn"])
+    flags = ["--model", base, "--data", data, "--prompt-template", "7+1=?\\n{problem}"]
+    flags += ["--steps", "3", "--prompts", "7", "--group-size", "2", "--max-new-tokens", "4"]
+    minimal.main([*flags, "--seed", "3"])
+
+    problems = [json.loads(line)["problem"] for line in Path(data).read_text().splitlines()]
+    order = []
+    for epoch in range(2):
+        generator = torch.Generator().manual_seed(1_000_003 * 3 - epoch)
+        order += torch.randperm(18, generator=generator).tolist()
+    tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
+    for step, (ids, mask) in enumerate(given):
+        texts = [f"7+1=?\n{problems[i]}" for i in order[7 * step : 7 * step + 7] for _ in range(2)]
+        expected = tokenizer(texts, padding=True, return_tensors="pt")
+        assert torch.equal(mask, expected.attention_mask)
+        assert torch.equal(ids[mask == 1], expected.input_ids[mask == 1])
+    assert len(given) == 3 and any((mask == 0).any() for _, mask in given)
+
+
+def test_a_prompt_is_the_problem_and_an_instruction_in_the_chat_template(base_copy, tmp_path):
+    turn = with_turns(base_copy, tmp_path / "turns")
+    lm, tokenizer = load_model(tmp_path / "turns", outputs=minimal.token_outputs)
+    problems = [{"problem": "7*6=?", "answer": "2"}, {"problem": "1+1-9=?", "answer": "3"}]
+    cfg = Settings(group_size=8, max_new_tokens=40)
+    rollouts = minimal.sample(lm, tokenizer, problems, range(2), cfg)
+    order = "Please reason step by step, and put your final answer within \\boxed{}."
+    for i, problem in enumerate(problems):
+        chat = [{"role": "user", "content": f"{problem['problem']}\n{order}"}]
+        expected = tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, return_dict=False
+        )
+        assert rollouts.ids[8 * i, : len(expected)].tolist() == expected
+        assert not rollouts.is_token[8 * i, : len(expected)].any()
+    last = [row[own][-1] for row, own in zip(rollouts.ids, rollouts.is_token, strict=True)]
+    assert turn in last  # the end of a turn, which no config names, ends a response
+
+
+def test_grades_are_those_of_a_table(tmp_path, monkeypatch):
+    """(gold, response, whether it ended, reward); the golds are read from a file."""
+    table = [
+        ("so 40+2=42\n#### 42", "it is \\boxed{42}.", True, 1),
+        ("so it is $\\boxed{42}$.", "The answer is 42.", True, 1),
+        ("42", "40 and 2 make 42", True, 1),
+        ("42", "40 and 2 make 42", False, 0),  # cut off: its last number may be no answer
+        ("42", "The answer is 42", False, 1),
+        ("42", "\\boxed{42} or \\boxed{43}", True, 0),  # the last box counts
+        ("B", "The answer is (B).", True, 1),
+        ("B", "It is not B, but A", True, 0),
+        ("42", "<think>\\boxed{42}", True, 0),  # an unfinished thought
+    ]
+    choices = {gold: " (A) 1 (B) 2" if gold == "B" else "" for gold, *_ in table}
+    rows = [
+        {"problem": f"{i}?{choices[gold]}", "answer": gold} for i, (gold, *_) in enumerate(table)
+    ]
+    path = tmp_path / "golds.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    problems = load_problems(str(path))
+    lm, tokenizer = toy.base_model("learn")
+    texts = iter([text for _, text, _, _ in table])
+    monkeypatch.setattr(minimal, "text_decoder", lambda _: lambda prompt, response: next(texts))
+    eos = lm.generation_config.eos_token_id
+    ended = torch.tensor([eos if end else eos + 1 for _, _, end, _ in table])
+    monkeypatch.setattr(lm, "generate", lambda ids, **_: torch.cat([ids, ended[:, None]], dim=1))
+    cfg = Settings(group_size=1, prompt_template="{problem}", max_new_tokens=1)
+    rollouts = minimal.sample(lm, tokenizer, problems, range(len(table)), cfg, greedy=True)
+    assert rollouts.rewards.tolist() == [right for *_, right in table]
+
+
+def test_steps_without_a_mixed_problem_and_an_infinite_gradient_are_said(monkeypatch, capsys):
+    flags = ["--prompts", "2", "--group-size", "2", "--mini-batch", "1", "--max-new-tokens", "3"]
+    minimal.main([*flags, "--steps", "3", "--eval-data", ""])  # no answer fits into 3 tokens
+    assert capsys.readouterr().out.count("equal rewards, so nothing is learnt") == 1
+
+    infinite = iter([True, False, False, False])
+    surrogate = minimal.clipped_surrogate
+
+    def of(logprob, old_logprob, A):
+        return surrogate(logprob, old_logprob, A) * (torch.inf if next(infinite) else 1.0)
+
+    monkeypatch.setattr(minimal, "clipped_surrogate", of)
+    with rewarded():
+        steps = minimal.main([*flags, "--steps", "2", "--eval-data", ""])
+    assert not math.isfinite(steps[0]["loss"]) and math.isfinite(steps[1]["loss"])
+    assert all(math.isfinite(step["logprob"] + step["grad_norm"]) for step in steps)
 
 
 @pytest.mark.parametrize("K", [0, 1, 2, 3])
@@ -209,6 +328,7 @@ def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan():
     rollouts = rollouts._replace(rewards=torch.ones(128))
     metrics, A, weight = minimal.train_step(lm, optimizer, rollouts, cfg)
     logprob, length = metrics.pop("logprob"), metrics.pop("length")
+    assert 0 < metrics.pop("mismatch") < 1e-6
     assert metrics == {"reward": 1.0, "mixed": 0.0, "loss": 0.0, "grad_norm": 0.0, "|r-1|": 0.0}
     assert -0.2 < logprob < 0 and length <= 8
     assert not A.any() and torch.equal(weight, torch.ones_like(weight))

@@ -1,6 +1,10 @@
 """Tests infra/model_files.py: a model's files are read, or refused in one line."""
 
 import json
+import os
+import signal
+import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -12,7 +16,14 @@ from transformers import AutoConfig
 from infra import model_files
 from infra.errors import UserError
 from infra.loading import published_model
-from infra.model_files import from_files, locate, refuse_unsavable, save_model, with_old_names
+from infra.model_files import (
+    from_files,
+    locate,
+    refuse_unsavable,
+    save_model,
+    saved_at_the_end,
+    with_old_names,
+)
 
 
 def read(folder):
@@ -233,3 +244,32 @@ def test_an_exported_config_has_the_names_of_transformers_4(kind, rope, old, tmp
 def test_a_config_without_rotary_positions_stays_as_it_is():
     config = random_lm("gpt2").config.to_dict()
     assert with_old_names(config) == config
+
+
+@pytest.mark.parametrize("ending", [None, ValueError, signal.SIGINT, signal.SIGTERM])
+def test_a_model_is_saved_however_the_training_ends(ending, base_copy, tmp_path, capsys):
+    _, _, tokenizer = locate(base_copy)
+    lm, place = read(base_copy), tmp_path / "new" / "saved"
+    handlers = [signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM)]
+    saved = saved_at_the_end(str(place), lm, tokenizer, {"prompt_template": "{problem}"})
+    with suppress(ValueError, KeyboardInterrupt), saved:
+        assert place.is_dir() and not list(place.iterdir())
+        lm.lm_head.weight.data.zero_()
+        if isinstance(ending, signal.Signals):
+            os.kill(os.getpid(), ending)
+            time.sleep(5)  # the signal ends it
+        elif ending:
+            raise ending
+    assert [signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert not read(place).lm_head.weight.any()
+    assert json.loads((place / "prompt.json").read_text()) == {"prompt_template": "{problem}"}
+    assert list(place.parent.iterdir()) == [place]  # nothing unfinished beside it
+
+
+def test_a_place_that_cannot_hold_a_model_is_refused_before_the_training(base_copy, tmp_path):
+    _, _, tokenizer = locate(base_copy)
+    (tmp_path / "file").write_text("")
+    for place, why in ((base_copy, "has files"), (tmp_path / "file" / "x", "cannot be made")):
+        saved = saved_at_the_end(str(place), read(base_copy), tokenizer, {})
+        with pytest.raises(UserError, match=why), saved:
+            raise AssertionError("it was not refused")

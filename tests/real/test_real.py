@@ -157,8 +157,10 @@ def as_minimal(rollouts: list[Rollout]) -> minimal.Rollouts:
         ids.append(torch.tensor([*prompt, *tokens.tolist()]))
         is_token.append(torch.arange(len(ids[-1])) >= len(prompt))
     rewards = torch.tensor([x.reward for x in rollouts])
-    padded = [pad_sequence(rows, batch_first=True) for rows in (ids, is_token)]
-    return minimal.Rollouts(*padded, rewards)
+    ids, is_token = (pad_sequence(rows, batch_first=True) for rows in (ids, is_token))
+    logprob = torch.zeros(ids.shape)
+    logprob[is_token] = torch.cat([torch.tensor(x.response.sampler_logprob) for x in rollouts])
+    return minimal.Rollouts(ids, is_token, rewards, logprob)
 
 
 def test_a_step_is_minimals(step):
