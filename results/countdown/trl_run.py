@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from recipes.countdown import reward
-from rollout import draw_indices
+from rollout import problems_of_step
 
 PROMPTS, G = 16, 8  # problems of a step, responses to each
 UPDATES = 2  # per step
@@ -42,7 +42,7 @@ def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
     lines = Path(f"{data}/train.jsonl").read_text().splitlines()
     problems = [json.loads(line) for line in lines]
     template = Path(f"{data}/prompt.txt").read_text()
-    order = draw_indices(len(problems), 0, PROMPTS * count, seed=0)  # train.py's order
+    order = problems_of_step(len(problems), 1, PROMPTS * count, seed=0)  # train.py's order
     rows = [
         problems[i] | {"prompt": template.replace("{problem}", problems[i]["problem"])}
         for i in order
