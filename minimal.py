@@ -88,8 +88,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     # prompts: lists of token ids. Problems whose prompts are too long are dropped here.
     form = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
     problems, prompts = encode_prompts(problems, *form)
-    held_out, more = encode_prompts(held_out, *form)
-    refuse_length(lm.config, prompts + more, cfg.max_new_tokens)
+    held_out, held_out_prompts = encode_prompts(held_out, *form)
+    refuse_length(lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
     shown_prompt(tokenizer, prompts[0], lm.generation_config.eos_token_id)  # ids that end responses
 
     optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
