@@ -2,7 +2,7 @@
 
     python recipes/countdown.py FOLDER  # writes train.jsonl, test.jsonl and prompt.txt
 
-The numbers are from 1 to 9, the operations + - *, and the target is from 10 to 99. The numbers of a
+The numbers are from 1 to 20, the operations + and -, and the target is above 0. The numbers of a
 problem come in random order. No problem has the numbers and the target of another one, so those of
 test.jsonl are new to a model that was trained on train.jsonl. docs/running.md trains on them, with
 `--reward recipes/countdown.py:reward` and `--stop '\\n'`.
@@ -18,59 +18,37 @@ from pathlib import Path
 
 HELD_OUT = 200  # problems of test.jsonl
 PROMPT = """\
-3 5 2 make 16: (3+5)*2
-7 1 4 make 27: 7*4-1
+8 3 12 make 17: 8+12-3
+5 9 2 make 16: 5+9+2
 {problem}:"""
 
 
 def reward(response: str, problem: dict) -> float:
-    """1 for a right equation, 0.1 for a wrong one that uses each number once, else 0."""
-    value = value_of(response, problem["numbers"])
-    if value is None:
-        return 0.0
-    return 1.0 if value == problem["target"] else 0.1
-
-
-def right(response: str, problem: dict) -> float:
-    """1 for a right equation, else 0."""
-    return float(value_of(response, problem["numbers"]) == problem["target"])
-
-
-def value_of(response: str, numbers: list[int]) -> int | None:
-    """The value of the first line if it is an equation with each number once, else None."""
+    """1 if the first line is an equation with each number once that makes the target, else 0."""
     equation = response.strip().partition("\n")[0].strip()
-    # One operation between two numbers: no //, no ** and no sign before a number.
+    # One operation between two numbers, so no sign before a number; * is allowed, / and ** are not.
     if not re.fullmatch(r"\(*\d+\)*( ?[-+*] ?\(*\d+\)*){2}", equation):
-        return None
-    if Counter(map(int, re.findall(r"\d+", equation))) != Counter(numbers):
-        return None
+        return 0.0
+    if Counter(map(int, re.findall(r"\d+", equation))) != Counter(problem["numbers"]):
+        return 0.0
     try:
-        return eval(equation)
+        return float(eval(equation) == problem["target"])
     except SyntaxError:  # brackets that do not match, or a number such as 07
-        return None
+        return 0.0
 
 
 def problems(seed: int) -> list[dict]:
     """A problem for each set of three numbers and each target that they make, in random order."""
     rng = random.Random(seed)
     found = []
-    for numbers in itertools.combinations_with_replacement(range(1, 10), 3):
-        for target in sorted(targets(numbers)):
-            order = rng.sample(numbers, 3)
-            text = f"{' '.join(map(str, order))} make {target}"
-            found.append({"problem": text, "numbers": order, "target": target})
+    for a, b, c in itertools.combinations(range(1, 21), 3):
+        for target in sorted({a + b + c, a + b - c, a - b + c, b + c - a}):
+            if target > 0:
+                order = rng.sample((a, b, c), 3)
+                text = f"{order[0]} {order[1]} {order[2]} make {target}"
+                found.append({"problem": text, "numbers": order, "target": target})
     rng.shuffle(found)
     return found
-
-
-def targets(numbers: tuple[int, ...]) -> set[int]:
-    """The values from 10 to 99 of all equations that use each number once."""
-    values = set()
-    for a, b, c in itertools.permutations(numbers):
-        for first, second in itertools.product("+-*", repeat=2):
-            values.add(eval(f"({a}{first}{b}){second}{c}"))
-            values.add(eval(f"{a}{first}({b}{second}{c})"))
-    return {value for value in values if 10 <= value <= 99}
 
 
 def main(folder: Path) -> None:

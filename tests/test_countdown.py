@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from recipes.countdown import HELD_OUT, problems, reward, right
+from recipes.countdown import HELD_OUT, problems, reward
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,8 @@ from recipes.countdown import HELD_OUT, problems, reward, right
     [
         (" (3+5)*2\n7 1 4 make 27:", 1.0),
         ("3 * 2 + 5 + 5", 0.0),  # a number twice
-        ("5 + 3 * 2", 0.1),  # 11
-        ("3*(5+2)", 0.1),  # 21
+        ("5 + 3 * 2", 0.0),  # 11
+        ("3*(5+2)", 0.0),  # 21
         ("2*(5+3)", 1.0),
         ("(3+5)*2 = 16", 0.0),
         ("2*8", 0.0),
@@ -30,9 +30,7 @@ from recipes.countdown import HELD_OUT, problems, reward, right
     ],
 )
 def test_reward(response, expected):
-    problem = {"numbers": [2, 3, 5], "target": 16}
-    assert reward(response, problem) == expected
-    assert right(response, problem) == (expected == 1)
+    assert reward(response, {"numbers": [2, 3, 5], "target": 16}) == expected
 
 
 def test_a_division_is_no_operation_even_if_it_would_make_the_target():
@@ -43,12 +41,11 @@ def test_every_problem_can_be_solved_and_is_there_once():
     found = problems(seed=0)
     for each in found:
         equations = [
-            form.format(*order, *signs)
+            "{0}{3}{1}{4}{2}".format(*order, *signs)
             for order in itertools.permutations(each["numbers"])
-            for signs in itertools.product("+-*", repeat=2)
-            for form in ("({0}{3}{1}){4}{2}", "{0}{3}({1}{4}{2})")
+            for signs in itertools.product("+-", repeat=2)
         ]
-        assert any(right(equation, each) for equation in equations)
+        assert any(reward(equation, each) for equation in equations)
         assert each["problem"] == "{} {} {} make {}".format(*each["numbers"], each["target"])
     keys = {(*sorted(each["numbers"]), each["target"]) for each in found}
     assert len(keys) == len(found) > 5 * HELD_OUT
