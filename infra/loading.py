@@ -108,9 +108,8 @@ def load_model(
 ) -> tuple:
     """(full model in `dtype` with float32 logits, tokenizer), not sharded. All ranks call this.
 
-    Of its generation config only the end tokens stay, since a repetition penalty would change π.
-    outputs: the function of a trainer, as in `trained_logprobs`, which is then checked, too. Raises
-    UserError.
+    outputs: the function of a trainer, as in `trained_logprobs`, which is then checked, too. For it
+    only the end tokens stay of the generation config: a penalty would change π. Raises UserError.
     """
     folder, _, tokenizer = locate(name)
     whole, lm = from_files(name, folder, dtype)
@@ -121,8 +120,8 @@ def load_model(
     if outputs:
         found = trained_logprobs(name, lm, outputs)
         refuse_difference(name, "training", found, expected, computation_dtype())
-    ends = end_tokens(lm, tokenizer)
-    lm.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0])
+        ends = end_tokens(lm, tokenizer)
+        lm.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[0])
     return lm, tokenizer
 
 

@@ -201,7 +201,7 @@ def saved_at_the_end(name: str, lm: torch.nn.Module, tokenizer, prompt: dict) ->
     if not name:
         yield
         return
-    folder = Path(name)
+    folder = Path(name).resolve()  # so that `.` has a name, too
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -252,7 +252,7 @@ def test_grades_are_those_of_a_table(tmp_path, monkeypatch):
         ("so it is $\\boxed{42}$.", "The answer is 42.", True, 1),
         ("42", "40 and 2 make 42", True, 1),
         ("42", "40 and 2 make 42", False, 0),  # cut off: its last number may be no answer
-        ("42", "The answer is 42", False, 1),
+        ("42", "The answer is 42. And", False, 1),
         ("42", "\\boxed{42} or \\boxed{43}", True, 0),  # the last box counts
         ("B", "The answer is (B).", True, 1),
         ("B", "It is not B, but A", True, 0),
@@ -288,6 +288,7 @@ def test_steps_without_a_mixed_problem_and_an_infinite_gradient_are_said(monkeyp
         return surrogate(logprob, old_logprob, A) * (torch.inf if next(infinite) else 1.0)
 
     monkeypatch.setattr(minimal, "clipped_surrogate", of)
+    flags[-1] = "12"  # responses differ
     with rewarded():
         steps = minimal.main([*flags, "--steps", "2", "--eval-data", ""])
     assert not math.isfinite(steps[0]["loss"]) and math.isfinite(steps[1]["loss"])

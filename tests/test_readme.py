@@ -85,10 +85,9 @@ def test_every_page_that_is_named_exists(page):
 
 def test_every_flag_that_is_named_exists():
     """Those with an underscore, --delta and --epsilon are TRL's, and --power is an example."""
-    settings = [Config, evaluate.Settings, gain.Size, plan.Cards]
+    settings = [Config, evaluate.Settings, minimal.Settings, gain.Size, plan.Cards]
     known = {spelled(option.name) for each in settings for option in fields(each)}
-    for parser in (minimal.parser, get_args_parser()):
-        known |= {text for action in parser._actions for text in action.option_strings}
+    known |= {text for action in get_args_parser()._actions for text in action.option_strings}
     for path in (*(ROOT / "benchmarks").glob("*.py"), ROOT / "tests/answers/tables.py"):
         known |= set(re.findall(r'"(--[\w-]+)"', path.read_text()))
     known |= {"--delta", "--epsilon", "--power"}
