@@ -90,6 +90,9 @@ def test_every_flag_that_is_named_exists():
     known |= {text for action in get_args_parser()._actions for text in action.option_strings}
     for path in (*(ROOT / "benchmarks").glob("*.py"), ROOT / "tests/answers/tables.py"):
         known |= set(re.findall(r'"(--[\w-]+)"', path.read_text()))
+    for path in (ROOT / "recipes").glob("*.diff"):
+        added = re.findall(r"^\+    (\w+): \w+ = flag\(", path.read_text(), re.M)
+        known |= set(map(spelled, added))
     known |= {"--delta", "--epsilon", "--power"}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", prose(page)))
