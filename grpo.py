@@ -1,8 +1,8 @@
 """RLVR's update: group advantages and the clipped surrogate (Sec. 2).
 
-This file differs from the paper's text in two points. Tokens with a negative advantage get a dual
-clip of 10, as in the released code. And the group's standard deviation is the unbiased estimate
-plus 1e-6.
+This file differs from the paper's text in one point: tokens with a negative advantage get a dual
+clip of 10, as in the released code. The group's standard deviation, of which the text does not say
+more, is the unbiased estimate, and its ε is 1e-6.
 
 Shapes: B responses, G per prompt, N packed response tokens (one row per token, no padding).
 Symbols: A advantage, r ratio.

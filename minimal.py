@@ -69,11 +69,12 @@ class Settings:
     save: str = flag("", "a new folder for the trained model; Ctrl-C saves it, too")
 
 
-# The defaults with --model. A pass with gradients has 3 tensors [micro-batch, L, V] in float32 (4 x
-# 512 tokens x Qwen3's V: 3.7 GB); weights, gradients and AdamW take 16 bytes a parameter.
+# The defaults with --model. A pass with gradients has 3 tensors [n, V] in float32 (n up to 4 x 512
+# tokens, Qwen3's V: 3.7 GB); weights, gradients and AdamW take 16 bytes a parameter.
 FOR_MODELS = {"micro_batch": 4, "max_new_tokens": 512, "lr": 1e-6, "data": "", "eval_data": ""}
 
 
+# An error that a user can mend, or Ctrl-C, ends the program with one line and no traceback.
 @one_line_endings("minimal.py", resume="", memory="lower --micro-batch or --prompts")
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train, and print a line per step. Returns the metrics of each step."""
@@ -82,7 +83,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
     columns = (cfg.problem_column, cfg.answer_column)
     problems, held_out = load_sets(cfg.data, cfg.eval_data, cfg.seed, columns, cfg.reward)
 
-    # In float32; refused if log p by `generate` or token_outputs is not that of its forward pass.
+    # In float32; under autocast() its layers compute in bfloat16 on a GPU. Refused if log p by
+    # `generate` or token_outputs is not that of its forward pass. Of its generation config only the
+    # end tokens stay, so `generate` is greedy, without penalties.
     lm, tokenizer = load_model(model_folder(cfg.model), outputs=token_outputs)
 
     # prompts: lists of token ids. Problems whose prompts are too long are dropped here.
@@ -195,7 +198,7 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     P = ids.shape[1]  # responses begin at column P
 
     # Fixed draws instead of do_sample=True: all methods meet the same ones.
-    keys = [(cfg.seed, step, i, index[:n].count(i)) for n, i in enumerate(index)]
+    keys = [(cfg.seed, step, i, index[:b].count(i)) for b, i in enumerate(index)]
     logprob = torch.zeros(len(ids), P + cfg.max_new_tokens, device=lm.device)
     processor = [] if greedy else [fixed_draws(keys, P, logprob)]
     how = {"logits_processor": processor, "max_new_tokens": cfg.max_new_tokens}
@@ -208,11 +211,12 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     is_token = torch.zeros_like(ids, dtype=torch.bool)  # [B, L]
     is_token[:, P:] = ends_before == 0  # the first end token belongs to the response
 
-    # R_i is 1 if the last \boxed{}, else what is stated, equals the answer (App. I). Of a response
-    # that was cut off only a stated answer counts, not its last number.
+    # R_i is 1 if the final answer is right (App. I): the last \boxed{}, else a stated one ("the
+    # answer is 7"), else the last number, which does not count if the response was cut off.
     text = text_decoder(tokenizer)  # it reads the prompt too, which may open a thought
-    texts = [text(prompts[n], ids[n][is_token[n]].tolist()) for n in range(len(ids))]
-    rewards = graded(texts, asked, (~is_end.any(dim=1)).tolist(), cfg.reward)
+    texts = [text(prompts[b], ids[b][is_token[b]].tolist()) for b in range(len(ids))]
+    truncated = ~is_end.any(dim=1)  # [B]
+    rewards = graded(texts, asked, truncated.tolist(), cfg.reward)
 
     # The padding moves behind the response: no token attends to it there, without any mask.
     logprob = logprob[:, : ids.shape[1]]
@@ -234,12 +238,12 @@ def group_advantages(rewards: torch.Tensor, G: int) -> torch.Tensor:
 def token_outputs(lm, ids: torch.Tensor, is_token: torch.Tensor, micro_batch: int = 16) -> tuple:
     """(log π_θ of each response token [n], the state h that enters the LM head [n, H])."""
     logprobs, states = [], []
-    for row, own in zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True):
+    for block, own in zip(ids.split(micro_batch), is_token.split(micro_batch), strict=True):
         with autocast():
-            state = decoder_of(lm)(row, use_cache=False).last_hidden_state  # [b, L, H]
+            state = decoder_of(lm)(block, use_cache=False).last_hidden_state  # [b, L, H]
         hidden = state[:, :-1][own[:, 1:]].float()  # the state at t - 1 predicts token t
-        logits = full_logits(lm, hidden)  # [., V] W h in float32; some models scale or cap it
-        logprob = logits.log_softmax(dim=-1).gather(1, row[own][:, None])
+        logits = full_logits(lm, hidden)  # [n, V], W h in float32; some models scale or cap it
+        logprob = logits.log_softmax(dim=-1).gather(1, block[own][:, None])
         logprobs.append(logprob.squeeze(1))
         states.append(hidden)
     return torch.cat(logprobs), torch.cat(states)
@@ -299,7 +303,7 @@ def temperatures(margin, A) -> torch.Tensor:
 def fixed_draws(keys: list[tuple], P: int, logprob: torch.Tensor):
     """A logits processor for `generate`: token t is drawn by number t of a key's generator.
 
-    The drawn token's logit becomes 0, all others -inf. Its log p goes into logprob [B, L].
+    The drawn token's logit becomes 0, all others -inf. Its log p goes into logprob [B, P + T].
     """
     numbers = [np.random.default_rng(key).random(logprob.shape[1] - P) for key in keys]
     draws = torch.from_numpy(np.stack(numbers)).to(logprob.device)  # [B, T]

@@ -148,8 +148,9 @@ def generate_all(
 ) -> None:
     """Sample the responses, up to any token in `ends`, or to where `at_stop` finds a stop text.
 
-    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks finished responses leave,
-    and waiting ones take their places. For example, 20 responses, of which 8 may be in flight:
+    Hugging Face `generate` runs in chunks of CHUNK tokens. Between chunks finished responses leave.
+    Once at most half of a batch is left, it waits, too, and the waiting ones with the fewest new
+    tokens are a new batch. For example, 20 responses, of which 8 may be in flight:
 
         8 run                 12 wait
         5 of them go on       12 wait    after a chunk that 3 have ended in
@@ -183,11 +184,13 @@ def generate_all(
                 if chunk[1].isnan().any():  # from a logit of NaN or +inf
                     raise FloatingPointError("the model's logits are not finite")
                 for each, tokens, logprob in zip(running, *chunk, strict=True):
+                    # How many of the new tokens lead to the end of a stop text, else 0
                     stopped = at_stop(each.tokens[len(each.prompt) :], tokens)
                     each.append(tokens, logprob, ends, sampling.max_new_tokens, stopped)
                     progress.update(each.finished)
 
                 fewest = size // 2 + 1 if waiting else 1
+                # The rows that go on, or none if these are too few; the unfinished others wait.
                 rows, away = next_rows(running, fewest, limit, capacity)
                 waiting += [running[i] for i in away]
                 running = [running[i] for i in rows]

@@ -84,7 +84,7 @@ def prepare(cfg: config.Config) -> Run:
     problems, held_out = load_sets(**cfg.sets)  # refuses gold answers that no response can match
     dtype = loading.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
-    if cfg.proxy in head.READERS:
+    if cfg.proxy in head.READERS:  # they read W, and take the logits to be W h, without bias or cap
         head.refuse_bias_and_cap(policy.lm)
     optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
@@ -197,7 +197,8 @@ def load_policy(
         fully_shard(module, mp_policy=precision)
     published.give_slices(lm)  # each rank gets its shards; until here no tensor had memory
 
-    published.check(policy, dtype)  # at temperature 1; raises if it is trained or sampled otherwise
+    # Raises if log p, at temperature 1, is in training or sampling not the published model's.
+    published.check(policy, dtype)
     policy.temperature = temperature
     return policy, published.tokenizer
 
@@ -235,7 +236,8 @@ def graded_groups(
         sample_number[i] += 1
     with run.policy.unsharded() as lm:  # the policy's current weights
         prompts = [run.prompts[i] for i in asked]
-        drawn = {"temperature": cfg.temperature, **cfg.limits}  # and top-p 1
+        # The limits are max_new_tokens, in_flight and stop; top-p stays 1.
+        drawn = {"temperature": cfg.temperature, **cfg.limits}
         responses = rollout(lm, run.tokenizer, prompts, keys, **drawn)
     watch.lap("sampling")
     problems = [run.problems[i] for i in asked]
@@ -335,7 +337,7 @@ def update(
     """One optimiser step per mini-batch, on J = (1/N_b) Σ ρ min(r A, clip(r) A) (Eq. 8).
 
     N_b: tokens in the mini-batch, on all ranks. tokens: the N tokens of the rollout batch. rho:
-    ρ [N], whose mean is 1; for DelTA λ̄ = λ N / Z (delta.normalise). Returns metrics.
+    ρ [N], for DelTA λ̄ = λ N / Z (delta.normalise), with mean 1. Returns metrics.
     """
     _, world = ranks.rank_and_world()
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens

@@ -1,8 +1,8 @@
 r"""The reward of RLVR (App. I): answers/ finds the final answer and decides whether it is right.
 
 The paper grades with math-verify (sympy). This grader solves nothing symbolically, so no answer can
-hang it. The paper's run script also subtracts a length penalty (`grpo.overlong_penalty`), which is
-off by default here (--overlong-buffer). docs/answers.md lists which answers are read and which
+hang it. The paper's run script also adds a length penalty below 0 (`grpo.overlong_penalty`), which
+is off by default here (--overlong-buffer). docs/answers.md lists which answers are read and which
 count as equal.
 """
 

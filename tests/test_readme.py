@@ -84,7 +84,7 @@ def test_every_page_that_is_named_exists(page):
 
 
 def test_every_flag_that_is_named_exists():
-    """Those with an underscore, --delta and --epsilon are TRL's, and --power is an example."""
+    """Those with an underscore, --delta and --epsilon are TRL's; --power is an example."""
     settings = [Config, evaluate.Settings, minimal.Settings, gain.Size, plan.Cards]
     known = {spelled(option.name) for each in settings for option in fields(each)}
     known |= {text for action in get_args_parser()._actions for text in action.option_strings}
@@ -93,7 +93,7 @@ def test_every_flag_that_is_named_exists():
     for path in (ROOT / "recipes").glob("*.diff"):
         added = re.findall(r"^\+    (\w+): \w+ = flag\(", path.read_text(), re.M)
         known |= set(map(spelled, added))
-    known |= {"--delta", "--epsilon", "--power"}
+    known |= {"--delta", "--epsilon", "--power", "--unshallow"}  # the last is git's
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", prose(page)))
         assert {name for name in named if "_" not in name} <= known, page
