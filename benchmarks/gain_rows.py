@@ -81,10 +81,11 @@ def lines_of_batch(
         weights[name] = method.checked_weights(tokens, v, rows[name])
     weights |= derived_weights(weights["delta"], tokens.advantage)
     if cfg.data == "toy":
-        asked = [
-            (x.problem["problem"], words(torch.from_numpy(x.response.tokens))) for x in rollouts
-        ]
-        weights["oracle"] = oracle_weights(asked, tokens.advantage)
+        tokens_of = [words(torch.from_numpy(x.response.tokens)) for x in rollouts]
+        asked = [x.problem["problem"] for x in rollouts]
+        right = [x.reward > 0 for x in rollouts]
+        answered = list(zip(asked, tokens_of, right, strict=True))
+        weights["oracle"] = oracle_weights(answered, tokens.advantage)
     return plan.micro_batches, coefficients(tokens, weights, cfg.group_size)
 
 

@@ -19,7 +19,7 @@ from infra.shared_prompts import shares_prompts
 from methods import SEED_STRIDE, Method, TokenBatch, TokenOutputs
 from rollout import problems_of_step, rollout
 from toy.by_name import problem_set
-from toy.task import decisive_places, digits_after, is_right
+from toy.task import digits_after, fault, is_right
 from toy.tokenizer import CONNECTIVES, VOCABULARY
 from train import Policy, pass_at_theta_old
 
@@ -34,18 +34,16 @@ def common_proxy(outputs: TokenOutputs, head: Callable) -> torch.Tensor:
 
 
 def oracle(tokens: TokenBatch, v, cfg: Config) -> torch.Tensor:
-    """ρ [N] of a step of train.py with --data toy. Raises UserError for other rewards."""
+    """ρ [N] of a step of train.py with --data toy. Raises UserError for other data."""
+    if cfg.data != "toy":
+        raise UserError(f"--method oracle needs --data toy, not {cfg.data}")
     step = tokens.seed - SEED_STRIDE * cfg.seed
     problems = problem_set("toy", cfg.seed)
-    chosen = problems_of_step(len(problems), step, cfg.prompts, cfg.seed)
+    chosen = draw_indices(len(problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
     asked = [problems[i]["problem"] for i in chosen for _ in range(cfg.group_size)]
     responses = [words(x) for x in tokens.token.split(tokens.length.tolist())]
-    pairs = list(zip(asked, responses, strict=True))
-    right = [is_right(problem, "".join(response)) for problem, response in pairs]
-    differ = sum(x != (R > 0) for x, R in zip(right, tokens.reward.tolist(), strict=True))
-    if differ > len(pairs) / 20:  # verify.py reads a few malformed answers otherwise
-        raise UserError("--method oracle needs train.py's steps with --data toy and its rewards")
-    return oracle_weights(pairs, tokens.advantage)
+    right = (tokens.reward > 0).tolist()
+    return oracle_weights(list(zip(asked, responses, right, strict=True)), tokens.advantage)
 
 
 def words(token: torch.Tensor) -> list[str]:
@@ -53,15 +51,19 @@ def words(token: torch.Tensor) -> list[str]:
     return [VOCABULARY[i] if i < len(VOCABULARY) else CONNECTIVES[0] for i in token.tolist()]
 
 
-def oracle_weights(pairs: list[tuple[str, list[str]]], advantage: torch.Tensor) -> torch.Tensor:
+def oracle_weights(
+    answered: list[tuple[str, list[str], bool]], advantage: torch.Tensor
+) -> torch.Tensor:
     """ρ [N]: 1.2 for the tokens that decided the reward, else 0.8, with DAPO's masses.
 
-    pairs: the problem and the tokens of each response.
+    answered: the problem, the tokens and whether they were rewarded, of each response.
     """
-    weight = torch.full([sum(len(response) for _, response in pairs)], 0.8)
+    weight = torch.full([sum(len(response) for _, response, _ in answered)], 0.8)
     start = 0
-    for problem, response in pairs:
-        weight[[start + i for i in decisive_places(problem, response)]] = 1.2
+    for problem, response, right in answered:
+        stated = digits_after("=", response)
+        decided = stated if right else fault(problem, response, stated)
+        weight[[start + i for i in decided]] = 1.2
         start += len(response)
     return keep_masses(weight.to(advantage.device), advantage)
 

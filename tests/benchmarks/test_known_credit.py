@@ -13,6 +13,7 @@ from config import parse_config
 from infra.errors import UserError
 from methods import TokenOutputs
 from toy import TOKEN_ID
+from toy.task import is_right
 
 PROBLEM = "7*6+1=?"  # 2, then 3
 RIGHT = ["So ", *"7*6=2", "\n", "Then ", *"2+1=3", "\n", "answer ", "\\boxed{", "3", "}"]
@@ -23,7 +24,7 @@ WRONG[12] = WRONG[16] = "5"
 
 def test_the_oracle_raises_what_decided_and_keeps_each_side_s_mass():
     advantage = torch.tensor([2.0] * len(RIGHT) + [-1.0] * len(WRONG))
-    pairs = [(PROBLEM, RIGHT), (PROBLEM, WRONG)]
+    pairs = [(PROBLEM, RIGHT, True), (PROBLEM, WRONG, False)]
     weight = known_credit.oracle_weights(pairs, advantage).split(len(RIGHT))
     for found, decided in zip(weight, ([5, 12], [5]), strict=True):  # the results; the error
         n, N = len(decided), len(RIGHT)
@@ -41,19 +42,21 @@ def test_a_word_of_a_larger_vocabulary_decides_nothing():
 
 def test_training_with_the_oracle_finds_the_problems_of_its_step(tmp_path, monkeypatch):
     """In each of two steps every response gets the marks of its own problem."""
-    seen = []
+    seen, agree = [], []
     weights = known_credit.oracle_weights
 
-    def recorded(pairs, advantage):
-        seen.append([problem for problem, _ in pairs])
-        return weights(pairs, advantage)
+    def recorded(answered, advantage):
+        seen.append({problem for problem, *_ in answered})
+        agree.extend(is_right(x, "".join(y)) == right for x, y, right in answered)
+        return weights(answered, advantage)
 
     monkeypatch.setattr(known_credit, "oracle_weights", recorded)
     flags = ["--data", "toy", "--max-new-tokens", "40", "--seed", "3", "--method", "oracle"]
     train.train(small_config(tmp_path / "a", *flags, steps=2))
-    assert len(seen) == 2 and not {*seen[0]} & {*seen[1]} and len({*seen[0]}) == 8
-    with rewarded(), pytest.raises(UserError, match="oracle needs train.py's steps"):
-        train.train(small_config(tmp_path / "b", *flags, steps=1))
+    assert len(seen) == 2 and not seen[0] & seen[1] and len(seen[0]) == 8
+    assert sum(agree) >= 0.95 * len(agree)  # of other problems one in ten answers would be right
+    with pytest.raises(UserError, match="oracle needs --data toy"), rewarded():
+        train.train(small_config(tmp_path / "b", "--method", "oracle", steps=1))
 
 
 def test_the_proxy_of_states_that_share_a_direction():
