@@ -39,7 +39,7 @@ def oracle(tokens: TokenBatch, v, cfg: Config) -> torch.Tensor:
         raise UserError(f"--method oracle needs --data toy, not {cfg.data}")
     step = tokens.seed - SEED_STRIDE * cfg.seed
     problems = problem_set("toy", cfg.seed)
-    chosen = draw_indices(len(problems), cfg.prompts * (step - 1), cfg.prompts, cfg.seed)
+    chosen = problems_of_step(len(problems), step, cfg.prompts, cfg.seed)
     asked = [problems[i]["problem"] for i in chosen for _ in range(cfg.group_size)]
     responses = [words(x) for x in tokens.token.split(tokens.length.tolist())]
     right = (tokens.reward > 0).tolist()
