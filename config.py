@@ -37,15 +37,17 @@ class Config:
 
     # Token weights
     method: str = flag("delta", "token weights (App. E)", METHODS)
-    clip_low: float = flag(0.2, "ε_low for the ratio clip (gspo: 3e-4)", low=0, high=1)
-    clip_high: float = flag(0.28, "ε_high (grpo, dr_grpo: 0.2; gspo: 4e-4)", low=0)
+    clip_low: float = flag(DAPO_CLIP[0], "ε_low for the ratio clip (gspo: 3e-4)", low=0, high=1)
+    clip_high: float = flag(DAPO_CLIP[1], "ε_high (grpo, dr_grpo: 0.2; gspo: 4e-4)", low=0)
     K: int = flag(1, "number of centroid refinements", low=0, high=1000, method="delta")
     lam_min: float = flag(0.8, "λ_min, lower end of the coefficients' range", low=0, method="delta")
     lam_max: float = flag(1.2, "λ_max, upper end of the coefficients' range", low=0, method="delta")
     delta_variant: str = flag("full", "ablation (Tables 2 and 3)", DELTA_VARIANTS, method="delta")
     proxy: str = flag("row", "proxy for a token's gradient (App. F)", PROXIES, method="delta")
     proxy_topk: int = flag(20, "number of tokens for --proxy topk (ours)", low=1, method="delta")
-    select: str = flag("none", "DAPO on tokens chosen by λ (Sec. 5.2)", SELECTIONS, method="delta")
+    select: str = flag(
+        "none", "DAPO on the tokens with the highest λ, or others", SELECTIONS, method="delta"
+    )
     select_share: float = flag(0.5, "share that --select keeps", above=0, high=1, method="delta")
     cispo_cap: float = flag(5.0, "C, largest ratio π_θ / π_old", low=1, method="cispo")
 
@@ -55,14 +57,19 @@ class Config:
     max_new_tokens: int = flag(20480, "longest response, tokens", low=1, high=10**7)
     temperature: float = flag(1.0, "for sampling and log-probabilities", low=0.001)
     stop: str = flag("", "text that ends a response, as an end token does; several: a JSON list")
-    overlong_buffer: int = flag(0, "last tokens, where R falls (released: 4096)", low=0, high=10**7)
+    overlong_buffer: int = flag(
+        0,
+        "R falls in the last so many of --max-new-tokens, to R - 1 (released: 4096)",
+        low=0,
+        high=10**7,
+    )
 
     # Updates
     steps: int = flag(220, "rollout batches (the paper's 14B: 300)", low=1, high=10**7, free=True)
     mini_batch: int = flag(32, "prompts per update; prompts / mini-batch updates per step", low=1)
     lr: float = flag(1e-6, "AdamW learning rate, constant", above=0)
-    weight_decay: float = flag(0.1, "AdamW weight decay (released code)", low=0)
-    max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released code)", above=0)
+    weight_decay: float = flag(0.1, "AdamW weight decay (released)", low=0)
+    max_grad_norm: float = flag(1.0, "gradient clipping by global norm (released)", above=0)
 
     # Model and data
     # A run is identified by hashes of the model's files and the problems, so both may move.
@@ -100,7 +107,7 @@ class Config:
     )
     recompute: bool = flag(True, "recompute activations in the backward pass (ours)", free=True)
     in_flight: int = flag(256, "max responses that a rank samples at once (ours)", low=1, free=True)
-    dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
+    dtype: str = flag("auto", "of the computation, auto is bfloat16 if a GPU has it", DTYPES)
 
     # Output
     output_dir: str = flag("", "default: runs/<model>-<method>-<seed>", free=True)
@@ -133,6 +140,21 @@ class Config:
         return "eval_reward" if self.reward else "eval_accuracy"
 
 
+GROUPS = {  # of the flags in --help: the first flag below a heading -> the heading
+    "method": "token weights",
+    "prompts": "rollouts",
+    "steps": "updates",
+    "model": "model and data",
+    "eval_data": "evaluation",
+    "micro_batch_tokens": "memory",
+    "output_dir": "output",
+    "toy_regime": "the toy",
+}
+ABOUT = (
+    "RLVR with DelTA. Example: python train.py --model FOLDER --data gsm8k --eval-data gsm8k-test "
+    "--max-new-tokens 1024. The defaults are the paper's; (released): those of its code, which the "
+    "paper does not state; (ours): neither states them; toy: those with --model toy."
+)
 CLIP_FLAGS = ("clip_low", "clip_high")
 PROXY_FLAGS = ("K", "proxy", "proxy_topk")
 RANGE_FLAGS = ("lam_min", "lam_max")
@@ -143,8 +165,7 @@ def parse_config(argv: list[str] | None = None) -> Config:
 
     Raises UserError for flags that are unknown, out of range, without effect or contradictory.
     """
-    about = "RLVR with DelTA. With --model toy the defaults are those of toy/presets.py."
-    parser = Parser(Config, "train.py", about)
+    parser = Parser(Config, "train.py", ABOUT, groups=GROUPS, toy=TOYS["toy"])
     given = vars(parser.parse_args(argv))
     toy_defaults = TOYS.get(given.get("model", Config.model), {})
     clip = METHODS[given.get("method", Config.method)].clip_range or DAPO_CLIP  # no clip: not used

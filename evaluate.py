@@ -79,7 +79,7 @@ class Settings:
     stop: str = flag("", "text that ends a response, as an end token does; several: a JSON list")
     seed: int = flag(0, "for sampling", low=0, high=10**12)
     in_flight: int = flag(256, "max responses that a rank samples at once", low=1)
-    dtype: str = flag("auto", "of the computation; auto: bfloat16 if a GPU has it", DTYPES)
+    dtype: str = flag("auto", "of the computation, auto is bfloat16 if a GPU has it", DTYPES)
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -118,8 +118,7 @@ def run(cfg: Settings) -> dict:
     ranks.start_ranks()
     located = () if cfg.regrade else locate(cfg.model)  # reads no weights yet
     benchmarks = load_benchmarks(cfg)  # name -> problems
-    sets = {f"--benchmarks {name}": problems for name, problems in benchmarks.items()}
-    prepare_grading(sets, cfg.reward)
+    prepare_grading(sum(benchmarks.values(), []), cfg.reward)
     folder = Path(cfg.output_dir)
     written = (*benchmarks, "averages.json")
     if cfg.regrade:

@@ -22,9 +22,9 @@ import torch
 
 from config import METHODS, Config, check_flags, selected_method
 from infra.data_sets import cell_text
+from infra.dropped import NEVER, is_matchable, refuse_most, report
 from infra.errors import UserError, first_line, one_line_endings
 from infra.flags import Parser, flags_of_methods
-from infra.grading import refuse_unmatchable
 from infra.head import scaled_head
 from infra.model_files import refuse_unsavable
 from infra.problems import short_answer
@@ -238,15 +238,17 @@ def refuse_golds(data) -> None:
     if not {"solution", "answer"} & {*data.column_names}:
         names = ", ".join(data.column_names)
         raise UserError(f"--dataset_name has no column solution or answer, only {names}")
-    problems = []
+    never = []
     golds = data.select_columns([x for x in ("solution", "answer") if x in data.column_names])
     for number, record in enumerate(golds, start=1):
         try:
             text = gold_of(**record)
         except ValueError as error:
             raise UserError(f"--dataset_name, record {number}, {error}") from error
-        problems.append({"problem": f"record {number}", "answer": text})
-    refuse_unmatchable(problems, "--dataset_name")
+        if not is_matchable(text):
+            never.append((number, {"answer": text}))
+    refuse_most(never, len(data), "--dataset_name")
+    report("--dataset_name: all records are kept", {NEVER: never} if never else {})
 
 
 def main(argv: list[str] | None = None) -> None:

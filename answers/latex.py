@@ -26,7 +26,7 @@ INEQUALITIES = frozenset("<>≤≥≠")
 
 VULGAR = "[¼-¾⅐-⅞]"  # fractions that are one character
 VARIANT = re.compile(
-    f"[\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000]|{VULGAR}"
+    f"[\u00a0\uff01-\uff5e\U0001d400-\U0001d7ff\u2000-\u200a\u202f\u205f\u3000]|{VULGAR}"
 )
 RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 

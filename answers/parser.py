@@ -6,8 +6,8 @@ A node is a tuple (kind, *children): `(\frac{1}{2}, x]` is ("(]", ("/", ("number
 Expressions are number (a Fraction and its digits after the point), name, constant, call (of a known
 function, \sin x), function (an unknown one, f(2x)), absolute, floor, ceil, binomial and the
 operations + - * / ^ ! % ± ∓; -x is 0 - x. Structures are list, () [] (] [), ‹› for a set, matrix
-with its rows, : for a ratio, ∧ for relations that all hold, relation and ∪ with members and signs
-in turn (x, "<", y), quantity (a value and its unit), text (its words).
+with its rows, : for a ratio, minutes for the 05 of 2:05, ∧ for relations that all hold, relation
+and ∪ with members and signs in turn (x, "<", y), quantity (a value and its unit), text (its words).
 """
 
 import re
@@ -129,11 +129,14 @@ class Parser:
         members = [left]
         while self.binding() == level:
             sign = self.take()
-            if level in (LIST, RATIO) and re.match(r"0\d", self.peek()):
-                raise Unreadable  # 35,000 is not a list, and 2:05 is not a ratio
+            has_zero = re.match(r"0\d", self.peek()) is not None
+            if level == LIST and has_zero:
+                raise Unreadable  # 35,000 is not a list
             if level in (RELATION, UNION):
                 members.append(sign)
-            members.append(self.read(level))
+            member = self.read(level)
+            is_minutes = level == RATIO and has_zero
+            members.append(("minutes", member) if is_minutes else member)  # 2:05 is not 2:5
         return ("∧" if sign == "∧" else CHAINS[level], *members)
 
     def postfix(self, left: tuple, token: str) -> tuple:

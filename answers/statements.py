@@ -11,7 +11,8 @@ NEAR = 5  # words before a value that are searched for one that says it is no re
 TAG = re.compile(r"</?[a-zA-Z]\w{0,20}\s?/?>|<[|｜][^<>|｜]{1,40}[|｜]>|<<[^<>\n]{0,80}>>")
 BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|`")  # but x**2 is a power
 DISPLAYED = re.compile(r"\\\[((?:(?!\\[\[\]]).){1,300})\\\]|\$\$([^$]{1,300})\$\$", re.DOTALL)
-SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s(?!=)|$)|\n")
+# but not in "1. The", "5! = 120" and "5! - 20"
+SENTENCE_END = re.compile(r"(?<!\n\d)[.!]{1,3}(?:\s(?!=|(?<=!\s)[-+−*/×·÷^]\s?[\d(\\$])|$)|\n")
 STATED = re.compile(
     r"(?i:(?:final )?answers?)[\s*_]{0,4}(?i:is|[:=>])"
     r"|(?:(?m:^)|(?<=\?\s))(?:A|Ans|Result|Solution):(?=.{1,80}$)"

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import sys
 
 from infra.errors import one_line_endings
 
@@ -14,15 +15,17 @@ WHERE = {  # NAME, which is also the name of its module and of the function ther
 
 
 def main(argv: list[str] | None = None) -> None:
+    name, *flags = (sys.argv[1:] if argv is None else argv) or ["--help"]
     names = "\n".join(f"{name:11}{does}" for name, does in WHERE.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
+        usage="python -m benchmarks NAME [flags]; NAME --help lists its flags",
         description=f"{__doc__}\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # all flags but --help belong to the study or to train.py
     )
     parser.add_argument("name", choices=WHERE)
-    args, args.flags = parser.parse_known_args(argv)
+    args = parser.parse_args([name])
+    args.flags = flags
     with one_line_endings(f"python -m benchmarks {args.name}"):
         module = importlib.import_module(f"benchmarks.{args.name}")
         getattr(module, args.name)(args)

@@ -121,7 +121,9 @@ class Study:
 
     def __init__(self, words: list[str]):
         """Load the policy, and claim --output-dir. Raises UserError."""
-        given, words = Parser(Size, "-m benchmarks gain", "").parse_known_args(words)
+        given, words = Parser(
+            Size, "-m benchmarks gain", "All other flags are train.py's."
+        ).parse_known_args(words)
         self.size = Size(**vars(given))
         n = self.size.batches
         self.block = torch.arange(n) * min(BLOCKS, n) // n  # of each batch

@@ -206,7 +206,9 @@ def plan(args) -> None:
 
     Raises UserError for invalid flags and lengths.
     """
-    given, words = Parser(Cards, "-m benchmarks plan", "").parse_known_args(args.flags)
+    given, words = Parser(
+        Cards, "-m benchmarks plan", "All other flags are train.py's."
+    ).parse_known_args(args.flags)
     cards = Cards(**vars(given))
     if not any(word.partition("=")[0] == "--model" for word in words):
         raise UserError("plan needs --model: without it the toy would be planned")

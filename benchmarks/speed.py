@@ -47,8 +47,9 @@ STAGES = ("sampling", "old_logprob", "weighting", "updating")  # of train.py, as
 
 def speed(args) -> None:
     """Print a table of rates. Raises UserError; Stop if a part fails."""
-    parser = ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--peers")
+    about = "All other flags are train.py's."
+    parser = ArgumentParser("python -m benchmarks speed", None, about, allow_abbrev=False)
+    parser.add_argument("--peers", help="the Python that has TRL: .venv-engines/bin/python")
     own, rest = parser.parse_known_args(args.flags)
     flags = [*FLAGS.split(), *rest]
     cfg = parse_config(flags)

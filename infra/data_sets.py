@@ -17,6 +17,7 @@ from datasets import DatasetDict, Features, load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow import parquet
 
+from infra.dropped import EATEN
 from infra.errors import UserError, first_line
 from infra.ranks import is_first_rank
 
@@ -60,10 +61,11 @@ SOURCES = {
 }
 FILES = (".jsonl", ".json", ".csv", ".parquet")
 EXAMPLE = '{"problem": "1+1?", "answer": "2"}'
-OPTIONS = ("options", "choices", "endings")  # columns that hold a list of options
-# A column that holds one option: a word, which may be missing, and the option's label
-OPTION = re.compile(r"(?i)(|options?|choices?|opt?|answer|ending|sol)[ _]?([a-j]|\d)")
-NUMBER = re.compile(r"-?[\d.]+|None|")  # or a gap
+# Columns with the options of a multiple-choice problem: all of them, or one each
+OPTIONS = re.compile(
+    r"(?i)options?|choices?|endings?|(?-i:[A-J])"
+    r"|(?:options?|choices?|opt?|answer|ending|sol)[ _]?(?:[a-j]|\d)"
+)
 MEDIA = re.compile(r"(?i)(.*[_ ])?(image|img|picture|figure|video|audio)s?([_ ]?\d*|[_ ].*)")
 
 
@@ -71,7 +73,7 @@ def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[s
     """(records, the names of all columns) of the local file `name`, else of `source`.
 
     A record may lack columns that are not needed. Raises UserError, which names `flag`, if the
-    records cannot be read, there are none, or some have images.
+    records cannot be read, or there are none.
     """
     local = Path(name).suffix in FILES
     try:
@@ -91,13 +93,6 @@ def read_table(name: str, source: Source, flag: str) -> tuple[list[dict], list[s
     if not table or not all(isinstance(record, dict) for record in table):
         raise UserError(f"{flag} {name} is empty, or a record is not like {EXAMPLE}")
     columns = columns or list(dict.fromkeys(column for record in table for column in record))
-    for column in filter(MEDIA.fullmatch, columns):
-        count = sum(bool(record.get(column)) for record in table)
-        if count:
-            raise UserError(
-                f"{flag} {name}: the model would not see column {column}, which {count} of "
-                f"{len(table)} records have: drop these records"
-            )
     return table, columns
 
 
@@ -107,26 +102,7 @@ def needed_columns(names: list[str], source: Source) -> list[str]:
     present = [column for column in columns if column in names]
     if source.whole or source.problem_column not in present or len(present) == 1:
         return names
-    checked = {x for x in names if x in OPTIONS or OPTION.fullmatch(x) or MEDIA.fullmatch(x)}
-    return present + [column for column in names if column in checked - {*present}]
-
-
-def option_columns(names: list[str], records: list[dict]) -> list[str]:
-    """Columns of options: a list, or one option each, such as A to D, option_a or sol1.
-
-    Columns such as a and b do not count if they hold only numbers, which may belong to a problem.
-    """
-    lists = [name for name in names if name in OPTIONS]
-    found = {}  # word before the label -> columns
-    for name in names:
-        match = OPTION.fullmatch(name)
-        if match:
-            found.setdefault(match[1].lower(), []).append(name)
-    for columns in found.values():
-        cells = [str(record.get(column)) for record in records for column in columns]
-        if len(columns) > 1 and not all(NUMBER.fullmatch(cell) for cell in cells):
-            return lists + columns
-    return lists
+    return present + [name for name in names if MEDIA.fullmatch(name) and name not in present]
 
 
 def read_hub(name: str, source: Source, flag: str) -> tuple[list[dict], list[str]]:
@@ -220,4 +196,5 @@ def cell_text(cell, column: str) -> str:
         raise ValueError(f"column {column}, holds {cell}, which has lost digits: write a string")
     if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
-    return str(cell).strip()
+    text = str(cell)
+    return text.rstrip() if EATEN.match(text) else text.strip()  # \f of \frac{1}{2} is no blank

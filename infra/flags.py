@@ -11,9 +11,11 @@ config.py and evaluate.py have such fields.
 import importlib
 import importlib.util
 import math
+import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Collection
 from dataclasses import Field, field, fields
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 
@@ -58,11 +60,15 @@ def value_of(option: Field, text: str):
         raise ArgumentTypeError(f"{text} is not of type {option.type.__name__}") from None
 
     low, above, high = (option.metadata[limit] for limit in ("low", "above", "high"))
-    is_inside = low <= value <= high and above < value
-    if not (is_inside and value < math.inf):
-        least = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
-        most = f" and at most {high:g}" if high < math.inf else ""
-        raise ArgumentTypeError(f"{text} must be finite, {least}{most}")
+    limit = f"above {above:g}" if above > -math.inf else f"at least {low:g}"
+    if not math.isfinite(value):
+        limit = "finite"
+    elif value > high:
+        limit = f"at most {high:g}"
+    elif low <= value and above < value:
+        limit = ""
+    if limit:
+        raise ArgumentTypeError(f"{text} must be {limit}")
     if option.type is float and value and not 1e-30 <= abs(value) <= 1e30:
         raise ArgumentTypeError(f"{text} is too small or too large for float32")
     return value
@@ -71,15 +77,19 @@ def value_of(option: Field, text: str):
 class Parser(ArgumentParser):
     """argparse for a dataclass, which returns the given flags only. Raises UserError.
 
-    names: the fields that are flags; None: all.
+    names: the fields that are flags; None: all. groups: the first field below a heading -> the
+    heading. toy: the defaults with --model toy, which the help shows beside the others.
     """
 
-    def __init__(self, config: type, prog: str, description: str, names=None):
+    def __init__(self, config: type, prog: str, description: str, names=None, groups=(), toy=()):
         lines = partial(HelpFormatter, max_help_position=30, width=180)  # one line for each flag
         super().__init__(
             prog, f"{prog} [flags]", description, formatter_class=lines, allow_abbrev=False
         )
+        place = self
         for option in fields(config):
+            if option.name in groups:
+                place = self.add_argument_group(groups[option.name])
             if names and option.name not in names:
                 continue
             help, choices = option.metadata["help"], option.metadata["choices"]
@@ -90,9 +100,13 @@ class Parser(ArgumentParser):
             value = {"metavar": ""}
             if option.type is bool:  # a switch is --name, --name True or --name False
                 value = {"nargs": "?", "const": True, "metavar": not option.default}
-            elif option.default != "":
-                help += f" (default: {option.default})"
-            self.add_argument(
+            default = "" if option.type is bool else option.default
+            shown = [f"default: {default}"] if default != "" else []
+            if option.name in toy:
+                shown.append(f"toy: {toy[option.name]}")
+            if shown:
+                help += f" ({'; '.join(shown)})"
+            place.add_argument(
                 spelled(option.name),
                 type=partial(value_of, option),
                 default=SUPPRESS,
@@ -102,7 +116,18 @@ class Parser(ArgumentParser):
             )
 
     def error(self, message):
+        unknown = re.search("unrecognized arguments: (--[^ =]+)", message)
+        if unknown:
+            message += self.alike(unknown[1])
         raise UserError(f"{message} (python {self.prog} --help lists the flags)")
+
+    def alike(self, typed: str) -> str:
+        """A question that names --lr for --learning-rate, which are words of its help; or ""."""
+        words = typed.strip("-").replace("-", " ").replace("_", " ")
+        known = {each.option_strings[-1]: each.help for each in self._actions}
+        found = [name for name, help in known.items() if name.startswith(typed) or words in help]
+        found = found or get_close_matches(typed, known, n=1)
+        return f": did you mean {' or '.join(found[:2])}?" if found else ""
 
 
 def flags_of_methods(config) -> dict[str, str]:

@@ -6,7 +6,6 @@ given: each response is graded once, and all ranks get the grades.
 """
 
 import math
-import re
 import traceback
 from collections.abc import Callable
 from functools import cache
@@ -14,8 +13,8 @@ from numbers import Real
 
 from infra.errors import UserError, first_line
 from infra.flags import module_of
-from infra.ranks import is_first_rank, shared_by_ranks
-from verify import earnable, extract_answer, reward
+from infra.ranks import shared_by_ranks
+from verify import extract_answer, reward
 
 
 def grade_all(texts: list[str], problems: list[dict], truncated: list[bool]) -> list[float]:
@@ -126,40 +125,3 @@ def grade_on_ranks(responses: list, problems: list[dict], reward: str = "") -> l
         return graded(texts, [problem for _, problem in share], truncated, reward)
 
     return shared_by_ranks(list(zip(responses, problems, strict=True)), grade_share)
-
-
-def refuse_unmatchable(problems: list[dict], where: str) -> None:
-    """Raise UserError, which names `where`, if no response can match most gold answers.
-
-    If fewer can never be matched, the first rank prints how many, and the first with its problem.
-    """
-    # The other problems are graded by their tests or their letter.
-    graded = [x for x in problems if not x.get("tests") and not x.get("choice")]
-    golds = {problem["answer"] for problem in graded}
-    never = {gold for gold in golds if not is_matchable(gold)}
-    unmatchable = [problem for problem in graded if problem["answer"] in never]
-    if not unmatchable:
-        return
-    gold, problem = unmatchable[0]["answer"], unmatchable[0]["problem"]
-    first = f"{gold[:80]!r}" if gold else "missing"
-    message = (
-        f"{where}: {len(unmatchable)} of {len(graded)} gold answers can never be matched; the "
-        f"first is {first}, for {problem[:80]!r}"
-    )
-    if 2 * len(unmatchable) > len(graded):
-        remedy = 'name another --answer-column, or end the answers with "#### x" or \\boxed{x}'
-        raise UserError(f"{message}: {remedy}")
-    if is_first_rank():
-        print(f"{message}: drop these problems, or replace the answers with values", flush=True)
-
-
-WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
-MOST_WORDS = 8  # more make a sentence; the gold answers in tests/answers have at most 3
-NEXT_SENTENCE = re.compile(r"(?<![A-Z][a-z])[.!?]\s+[A-Z\d$\\]")  # not "St. Louis"
-LIST_OF_TEXTS = re.compile(r"\[\s*['\"]")
-
-
-def is_matchable(gold: str) -> bool:
-    """Whether a short answer can equal a gold answer: no sentences, list of texts or question."""
-    is_text = NEXT_SENTENCE.search(gold) or len(WORD.findall(gold)) > MOST_WORDS
-    return bool(gold) and not is_text and not LIST_OF_TEXTS.match(gold) and earnable(gold)

@@ -13,11 +13,11 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 
-from answers.comparison import stands_for_none
 from answers.extraction import boxed_answer, boxes
-from infra.data_sets import SOURCES, Source, cell_text, option_columns, read_table
+from infra.data_sets import MEDIA, OPTIONS, SOURCES, Source, cell_text, read_table
+from infra.dropped import PICTURE, print_leaks, usable
 from infra.errors import UserError, first_line, one_line
-from infra.grading import own_reward, refuse_unmatchable
+from infra.grading import own_reward
 from infra.ranks import is_first_rank, on_first_rank
 from toy.by_name import SETS, problem_set
 
@@ -38,11 +38,10 @@ def load_problems(
 ) -> list[dict]:
     """The problems of `name`: the toy, a name in SOURCES, a local file or a hub id.
 
-    Records without a text or an answer are dropped, and so are records whose answer stands for none
-    and repeated problems, except the first. The first rank prints how many, and which columns are
-    not used. whole: keep the record for a user's own reward; then no answer is needed. Raises
-    UserError, which names `flag`, for an unreadable set, a missing column, an invalid cell, a chat
-    that does not end with the user's message, or no remaining problem.
+    Records that a run cannot learn from are dropped and counted (infra/dropped.py). The first rank
+    also prints which columns are not used. whole: keep the record for a user's own reward; then no
+    answer is needed. Raises UserError, which names `flag`, for an unreadable set, a missing column,
+    an invalid cell, a chat that does not end with the user's message, or no remaining problem.
     """
     if name in SETS:
         return problem_set(name, seed)
@@ -52,8 +51,12 @@ def load_problems(
     records, columns = read_table(name, source, flag)
     where = f"{flag} {name}"
     read, used = reader_of(columns, source, where)
+    unused = [column for column in columns if column not in used]
+    if unused and name not in SOURCES and is_first_rank():
+        print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
 
-    problems = {}  # by text; of several with the same text, the first that has an answer
+    pictures = list(filter(MEDIA.fullmatch, columns))
+    problems = []
     for index, record in enumerate(records):
         try:
             problem = read(record, index)
@@ -61,32 +64,17 @@ def load_problems(
             raise UserError(f"{where}, record {index + 1}, {first_line(error)}") from error
         if whole:
             problem["record"] = record
-        elif stands_for_none(problem.get("answer", "")):
-            continue
-        if problem["problem"] and (whole or all(problem.values())):
-            problems.setdefault(problem["problem"], problem)
-
-    unused = [column for column in columns if column not in used]
-    if is_first_rank():
-        report_unused(name, used, unused, len(records), len(problems))
-    if not problems:
-        raise UserError(f"{where} holds no problem with an answer: see --answer-column")
-    hidden = [] if whole else option_columns(unused, records)
-    if hidden and not all(problem.get("choice") for problem in problems.values()):
+        if any(record.get(column) for column in pictures):
+            problem["picture"] = True
+        problems.append(problem)
+    problems = usable(problems, where, whole)
+    hidden = [] if whole else list(filter(OPTIONS.fullmatch, unused))
+    if hidden and not all(problem.get("choice") for problem in problems):
         raise UserError(
             f"{where}: the model would not see the options in {', '.join(hidden)}: write them into "
             "the problems, as (A) ... and (B) ..., and drop the columns"
         )
-    return list(problems.values())
-
-
-def report_unused(name: str, used: list, unused: list, records: int, kept: int) -> None:
-    """Print which columns the model does not see, and how many records were dropped."""
-    if unused and name not in SOURCES:
-        print(f"{name}: {', '.join(used)} are used; the model does not see {', '.join(unused)}")
-    if kept < records:
-        why = "repeated, or without a text or an answer that can be earned"
-        print(f"{name}: {records - kept} of {records} records dropped: {why}")
+    return problems
 
 
 def load_sets(
@@ -106,26 +94,20 @@ def load_sets(
     if eval_data:
         held_out = load_problems(eval_data, *columns, seed, "--eval-data", bool(reward))
         held_out = held_out[: eval_limit or None]
-    sets = {f"--data {data}": problems, f"--eval-data {eval_data}": held_out}
-    prepare_grading(sets, reward)
-    seen = {problem["problem"] for problem in problems}
-    shared = sum(problem["problem"] in seen for problem in held_out)
-    if shared and is_first_rank():
-        print(f"{shared} of {len(held_out)} problems of --eval-data {eval_data} are in --data")
+    prepare_grading([*problems, *held_out], reward)
+    if is_first_rank():
+        print_leaks(held_out, problems, f"--eval-data {eval_data}")
     return problems, held_out
 
 
-def prepare_grading(sets: dict[str, list[dict]], reward: str = "") -> None:
-    """Refuse sets that cannot be graded, and start the sandbox for programs. All ranks call this.
+def prepare_grading(problems: list[dict], reward: str = "") -> None:
+    """Load --reward, whose function grades; else start the sandbox if a problem is a program.
 
-    sets: their flag -> problems. reward: --reward, whose function grades instead. Raises UserError.
+    All ranks call this. Raises UserError.
     """
     if reward:
-        own_reward(reward)  # loads it
-        return
-    for where, problems in sets.items():
-        on_first_rank(refuse_unmatchable, problems, where)
-    if any("tests" in problem for problems in sets.values() for problem in problems):
+        own_reward(reward)
+    elif any("tests" in problem for problem in problems):
         on_first_rank(print_sandbox)
 
 
@@ -171,6 +153,8 @@ def read_record(source: Source, record: dict, index: int) -> dict:
     """The problem in a record; its text or its answer is empty for a gap. Raises ValueError."""
     cell = record.get(source.problem_column)
     chat = {}
+    if isinstance(cell, list) and PICTURE.search(str(cell)):
+        cell = str(cell)  # a chat whose messages have parts; it is dropped
     if cell and isinstance(cell, list) and all(map(is_message, cell)):
         chat = {"chat": cell}
         if cell[-1]["role"] != "user":  # an assistant's turn may hold the solution
@@ -179,8 +163,6 @@ def read_record(source: Source, record: dict, index: int) -> dict:
             )
         cell = "\n".join(message["content"] for message in cell)
     problem = {"problem": cell_text(cell, source.problem_column), **chat}
-    if "<image>" in problem["problem"]:
-        raise ValueError("has an <image>, which the model would not see: drop such problems")
 
     tests = record.get("tests")
     if tests is None:

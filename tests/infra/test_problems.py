@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 import toy
 from infra.errors import UserError
 from infra.grading import grade_all
-from infra.problems import INSTRUCTION, encode_prompts, load_problems, load_sets, refuse_length
+from infra.problems import INSTRUCTION, encode_prompts, load_problems, refuse_length
 from programs.problems import CODE_INSTRUCTION
 
 PROBLEMS = [{"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": "4"}]
@@ -44,12 +44,15 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         {"problem": "3+3?", "answer": float("nan")},
         {"problem": "4+4?"},
         *PROBLEMS,
-        {"problem": "1+1?", "answer": "3"},
+        {"problem": "1 + 1 ?", "answer": "2.0"},
     ]
     path = write(tmp_path / "a.jsonl", records)
     assert load_problems(path) == PROBLEMS
-    why = "repeated, or without a text or an answer that can be earned"
-    assert capsys.readouterr().out == f"{path}: 7 of 9 records dropped: {why}\n"
+    assert capsys.readouterr().out == (
+        f"--data {path}: 7 of 9 records are dropped\n"
+        "  4 without a text or an answer; the first is record 1, '1+1?'\n"
+        "  3 that repeat an earlier one; the first is record 7, '1+1?', '2'\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,12 +242,6 @@ def test_a_chat_template_that_fails_is_one_line(template):
     with pytest.raises(UserError, match="some/model: its chat template fails: write ") as refused:
         encode_prompts([{"problem": "1", "chat": CHAT}], tokenizer_with(template), 200)
     assert "\n" not in str(refused.value)
-
-
-def test_evaluation_problems_that_are_trained_on_are_counted(tmp_path, capsys):
-    names = [write(tmp_path / name, PROBLEMS[i:]) for i, name in enumerate(("a.jsonl", "b.jsonl"))]
-    load_sets(*names)
-    assert f"1 of 1 problems of --eval-data {names[1]} are in --data" in capsys.readouterr().out
 
 
 def test_refuse_length_counts_the_prompt_and_the_response():
