@@ -142,11 +142,17 @@ def print_leaks(held_out: list[dict], problems: list[dict], where: str) -> None:
     joined = "\n".join(long)
     leaked = []
     for text in [bare(problem["problem"]) for problem in held_out]:
-        is_part = len(text) >= SHORTEST and text in joined
-        leaked.append(text in texts or is_part or any(other in text for other in long))
+        holds = any(other in text and is_part(other, text) for other in long)
+        leaked.append(text in texts or holds or (len(text) >= SHORTEST and is_part(text, joined)))
     if any(leaked):
         first = held_out[leaked.index(True)]["problem"]
         print(f"{sum(leaked)} of {len(held_out)} problems of {where} are in --data: {first[:60]!r}")
+
+
+def is_part(part: str, whole: str) -> bool:
+    """Whether a text is a part of another, and its numbers are whole: not 30 in 300."""
+    pattern = rf"(?<!\d){re.escape(part)}(?![.,]?\d)"
+    return part in whole and re.search(pattern, whole) is not None
 
 
 def report(head: str, found: dict[str, list[tuple[int, dict]]]) -> None:

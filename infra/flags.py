@@ -123,9 +123,11 @@ class Parser(ArgumentParser):
 
     def alike(self, typed: str) -> str:
         """A question that names --lr for --learning-rate, which are words of its help; or ""."""
-        words = typed.strip("-").replace("-", " ").replace("_", " ")
+        words = re.compile(rf"\b{re.escape(typed.strip('-'))}\b".replace("\\-", "[- ]"))
         known = {each.option_strings[-1]: each.help for each in self._actions}
-        found = [name for name, help in known.items() if name.startswith(typed) or words in help]
+        found = [
+            name for name, help in known.items() if name.startswith(typed) or words.search(help)
+        ]
         found = found or get_close_matches(typed, known, n=1)
         return f": did you mean {' or '.join(found[:2])}?" if found else ""
 
