@@ -195,7 +195,7 @@ NO_PICTURES = [
 ]
 NO_PICTURES += [
     "See https://a.org/page.",
-    "The image of f is [image] R.",
+    "The image of f is [0, 1].",
     "a.png(x) = 1",
     "<i>x</i>",
 ]
