@@ -128,7 +128,7 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
         ("--method grpo", "--method: invalid choice: 'grpo'"),
         ("--method dapo --K 1", "--K does nothing"),
         ("--data DATA", "--data needs --model"),
-        ("--group-size 1", "--group-size: 1 must be finite, at least 2"),
+        ("--group-size 1", "--group-size: 1 must be at least 2"),
         ("--model MODEL", "cannot load --data ''"),
         ("--model MODEL --data DATA --prompt-template Q:", "{problem}"),
         ("--model MODEL --data nowhere.jsonl", "nowhere.jsonl"),
