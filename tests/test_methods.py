@@ -1,6 +1,6 @@
 """Tests methods.py and metrics.py: each method's weights and surrogate against the cited formula.
 
-Tests over METHODS include those of extensions.py.
+Tests over all methods include those of extensions.py, not those that only benchmarks/ knows.
 """
 
 import math
@@ -12,19 +12,15 @@ import torch
 from references import SlowDelta, method_weights, token_batch
 
 from config import METHODS, parse_config
+from extensions import OTHER_METHODS
 from infra.errors import UserError
 from infra.metrics import is_clipped, weight_metrics
-from methods import (
-    Method,
-    dapo_surrogate,
-    fipo_weights,
-    sapo_surrogate,
-)
+from methods import PAPER_METHODS, Method, dapo_surrogate, fipo_weights, sapo_surrogate
 
 CFG = parse_config(["--group-size", "4"])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", PAPER_METHODS | OTHER_METHODS)
 def test_methods_have_mean_one(name):
     tokens = token_batch([2, 5, 3, 4])
     rho = method_weights(tokens, "--method", name, "--group-size", "2")
@@ -99,7 +95,7 @@ def test_clipped_surrogate_uses_the_clip_flags():
     assert out.tolist() == pytest.approx([-0.9, 1.05])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", PAPER_METHODS | OTHER_METHODS)
 def test_slope_of_every_surrogate_at_ratio_one_is_the_advantage(name):
     """Eq. 9: near θ_old every method is Σ ρ A v, so the surrogate itself has slope A."""
     logprob = torch.tensor([-0.3, -1.0, -2.0], requires_grad=True)

@@ -36,10 +36,11 @@ import evaluate
 import train
 from ablations import random_coefficients
 from config import METHODS, parse_config, selected_method
+from extensions import OTHER_METHODS
 from grpo import group_advantages
 from infra.errors import UserError
 from infra.folder import write_lines
-from methods import Method, dapo_surrogate, ones
+from methods import PAPER_METHODS, Method, dapo_surrogate, ones
 from toy.presets import CHAINS
 
 ROOT = Path(train.__file__).parent
@@ -223,7 +224,7 @@ def test_three_skipped_updates_in_a_row_stop_the_run(tmp_path):
 # ---- methods -------------------------------------------------------------------------------------
 
 WEIGHTS = [  # each method, and flags that change what a step keeps or stores
-    *(["--method", method] for method in METHODS),
+    *(["--method", method] for method in PAPER_METHODS | OTHER_METHODS),
     ["--K", "3"],
     ["--proxy", "topk", "--proxy-topk", "5"],
     ["--proxy", "exact_gradient"],
