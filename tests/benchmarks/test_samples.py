@@ -42,7 +42,7 @@ def test_a_page_shows_the_samples_of_two_runs(finished, tmp_path):
     other = run_of(tmp_path / "other", [sample_of(["no", "toy"])], method="dapo")
     shown, second = data_of(page([finished, other]))["runs"]
     assert [shown["label"], second["label"]] == ["delta, seed 0", "dapo, seed 0"]
-    assert {sample["step"] for sample in shown["samples"]} == {1, 2}
+    assert {sample["step"] for sample in shown["samples"]} == {1, 2, 3}
     for sample in shown["samples"]:
         ids = torch.tensor([toy.TOKEN_ID[token] for token in sample["tokens"]])
         expected = toy.decisive(sample["problem"], ids).nonzero().flatten().tolist()
