@@ -1,4 +1,7 @@
-"""Ends a program early with one line and an exit code. Bugs keep their traceback."""
+"""Without this file a mistyped flag would end in a traceback, and so would Ctrl-C.
+
+Programs end early with one line and an exit code. Bugs keep their traceback.
+"""
 
 import os
 import sys

@@ -1,10 +1,10 @@
-"""Float32 products by oneDNN on a CPU, where torch's own, MKL's, leave part of the processor idle.
+"""Without this file float32 products on a CPU would be torch's own, which leave part of it idle.
 
-Sampling multiplies a few rows by all weights for every token. With weights packed in oneDNN's
-layout once, products of 8 to 64 rows are 2.4 to 3.9 times as fast on an AMD processor with AVX-512.
-A pass with gradients multiplies many rows by unpacked weights, which is 1.6 to 2.3 times as fast
-there. The operations are those of torch.compile, which have no public name. If torch or the
-processor lacks them, torch's own products are used.
+Here they are by oneDNN, torch's own by MKL. Sampling multiplies a few rows by all weights for every
+token. With weights packed in oneDNN's layout once, products of 8 to 64 rows are 2.4 to 3.9 times as
+fast on an AMD processor with AVX-512. A pass with gradients multiplies many rows by unpacked
+weights, which is 1.6 to 2.3 times as fast there. The operations are those of torch.compile, which
+have no public name. If torch or the processor lacks them, torch's own products are used.
 """
 
 from collections.abc import Callable, Iterator

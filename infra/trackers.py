@@ -1,4 +1,7 @@
-"""Sends a run's metrics to a tracker, such as wandb. Without --track, nothing imports this file."""
+"""Without this file a run's metrics could not go to a tracker, such as wandb.
+
+It is imported only with --track.
+"""
 
 import atexit
 import os

@@ -31,7 +31,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import torch
 
-GRADED = re.compile(r"^ +(?:if )?(check|build)\((\w+)", re.MULTILINE)
+GRADED = re.compile(r"^ +(?:if )?(check|build)\(\s*(\w+)", re.MULTILINE)
 ANSWER = re.compile(r"^== (\d)\.(\d) (right|wrong)\n", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 
