@@ -12,11 +12,8 @@ from pathlib import Path
 
 HELD_OUT = 200  # problems of FOLDER/test.jsonl, the first of TEST
 PROMPT = """\
-Question: Tom has 3 boxes of 4 pens and finds 5 more pens. How many pens does he have?
-Answer: 3*4=12. 12+5=17. The answer is 17.
-
-Question: A book costs $8, and a pen costs $2 less than half of that. How much is a pen?
-Answer: 8/2=4. 4-2=2. The answer is 2.
+Question: A pen costs $2, and a book 3 times as much. What do both cost?
+Answer: 3*2=6. 2+6=8. The answer is 8.
 
 Question: {problem}
 Answer:"""
@@ -29,7 +26,7 @@ def short(path: Path) -> list[str]:
 
 
 def main(train: str, test: str, out: str) -> None:
-    """Write the two sets of problems, and the prompt with two worked examples."""
+    """Write the two sets of problems, and the prompt with its worked example."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     problems, held_out = short(Path(train)), short(Path(test))[:HELD_OUT]
