@@ -85,7 +85,8 @@ def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
         epsilon=0.2,
         epsilon_high=0.28,
         num_generations=G,
-        per_device_train_batch_size=PROMPTS * G,
+        per_device_train_batch_size=G,  # a pass; a step has PROMPTS of them
+        gradient_accumulation_steps=PROMPTS,
         max_steps=int(steps),
         max_completion_length=MAX_NEW_TOKENS,
         temperature=1.0,
