@@ -88,11 +88,10 @@ def main(argv: list[str] | None = None) -> list[dict]:
     # end tokens stay, so `generate` is greedy, without penalties.
     lm, tokenizer = load_model(model_folder(cfg.model), outputs=token_outputs)
 
-    # prompts: lists of token ids. Problems whose prompts are too long are dropped here.
-    form = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-    problems, prompts = encode_prompts(problems, *form)
-    held_out, held_out_prompts = encode_prompts(held_out, *form)
-    refuse_length(lm.config, prompts + held_out_prompts, cfg.max_new_tokens)
+    problems = with_prompts(problems, tokenizer, cfg)
+    held_out = with_prompts(held_out, tokenizer, cfg)
+    prompts = [problem["prompt_ids"] for problem in problems + held_out]
+    refuse_length(lm.config, prompts, cfg.max_new_tokens)
     shown_prompt(tokenizer, prompts[0], lm.generation_config.eos_token_id)  # ids that end responses
 
     optimizer = torch.optim.AdamW(lm.parameters(), lr=cfg.lr, weight_decay=WEIGHT_DECAY)
@@ -126,6 +125,13 @@ def parse_flags(argv: list[str] | None) -> Settings:
     if "K" in given and cfg.method == "dapo":
         raise UserError("--K does nothing with --method dapo")
     return cfg
+
+
+def with_prompts(problems: list[dict], tokenizer, cfg: Settings) -> list[dict]:
+    """The problems, each with "prompt_ids", its tokens; those with too long prompts are dropped."""
+    how = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    kept = zip(*encode_prompts(problems, *how), strict=True)
+    return [problem | {"prompt_ids": ids} for problem, ids in kept]
 
 
 class Rollouts(NamedTuple):
@@ -193,17 +199,16 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     """G responses o ~ π to each problem in `chosen`, a list of indices, and their rewards."""
     index = [i for i in chosen for _ in range(cfg.group_size)]  # [B] each response's problem
     asked = [problems[i] for i in index]
-    _, prompts = encode_prompts(asked, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    prompts = [problem["prompt_ids"] for problem in asked]
     ids, mask = left_padded(prompts, lm.device)  # [B, P]; the mask is 0 at padding
-    P = ids.shape[1]  # responses begin at column P
+    P, T = ids.shape[1], cfg.max_new_tokens  # responses begin at column P
 
     # Fixed draws instead of do_sample=True: all methods meet the same ones.
     keys = [(cfg.seed, step, i, index[:b].count(i)) for b, i in enumerate(index)]
-    logprob = torch.zeros(len(ids), P + cfg.max_new_tokens, device=lm.device)
-    processor = [] if greedy else [fixed_draws(keys, P, logprob)]
-    how = {"logits_processor": processor, "max_new_tokens": cfg.max_new_tokens}
+    logprob = torch.zeros(len(ids), P + T, device=lm.device)
+    draws = [] if greedy else [fixed_draws(keys, P, logprob)]
     with autocast(), packed_weights(lm):  # packed: faster products on a CPU
-        ids = lm.generate(ids, attention_mask=mask, **how)
+        ids = lm.generate(ids, attention_mask=mask, logits_processor=draws, max_new_tokens=T)
 
     ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
     is_end = torch.isin(ids[:, P:], ends)  # [B, T]

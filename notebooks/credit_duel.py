@@ -62,6 +62,7 @@ def branching(step):
     cfg = minimal.Settings(group_size=M, seed=step.seed + 77)
     for first in range(0, len(asked), 64):
         part = list(asked.values())[first : first + 64]
+        part = minimal.with_prompts(part, step.tokenizer, cfg)
         ends = minimal.sample(
             step.lm, step.tokenizer, part, range(len(part)), cfg, 1000 * step.number + first
         )
@@ -146,11 +147,12 @@ def train(name, rate, seed, steps=STEPS, value_loss=monte_carlo):
     """{"rewards": of each step, "tokens": sampled until then, continuations included}."""
     lm, tokenizer = toy.base_model("learn")
     optimizer = torch.optim.Adam(lm.parameters(), lr=rate)
+    cfg = minimal.Settings(group_size=GROUP, seed=seed)
     problems = toy.problems(PROMPTS * (LONG + 1), seed=1000 + seed)
+    problems = minimal.with_prompts(problems, tokenizer, cfg)
     critic, tokens, found = new_critic(), 0, {"rewards": [], "tokens": []}
     for number in range(-(name == "GAE"), steps):  # -1: a batch for the critic alone
         chosen = range(PROMPTS * (number % (LONG + 1)), PROMPTS * (number % (LONG + 1) + 1))
-        cfg = minimal.Settings(group_size=GROUP, seed=seed)
         rollouts = minimal.sample(lm, tokenizer, problems, chosen, cfg, number % (LONG + 1))
         length = rollouts.is_token.sum(dim=1)
         parts = rollouts.ids[rollouts.is_token].split(length.tolist())

@@ -34,7 +34,7 @@ import toy
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"  # for the colour-blind too
 POS, NEG = {"color": BLUE, "marker": "o"}, {"color": ORANGE, "marker": "X"}  # an update's sides
 
-PASS = ("token_outputs", "one_pass")  # the model's pass, which every answer may call
+PASS = ("with_prompts", "token_outputs", "one_pass")  # which every answer may call
 ANSWERS = ("ablations", "delta", "extensions", "grpo", "methods", "minimal")  # modules with answers
 style = {"figure.dpi": 110, "font.size": 12, "axes.titlesize": 12, "axes.grid": True}
 plt.rcParams.update(style | {"figure.constrained_layout.use": True, "grid.alpha": 0.3})
@@ -339,6 +339,7 @@ def batch(lm, tokenizer, problems: list[dict], cfg=None, step=0, chosen=None) ->
     """
     cfg = cfg or minimal.Settings()
     chosen, G = range(len(problems)) if chosen is None else chosen, cfg.group_size
+    problems = minimal.with_prompts(problems, tokenizer, cfg)
     rollouts = minimal.sample(lm, tokenizer, problems, chosen, cfg, step)
     logprob, hidden = minimal.token_outputs(lm, rollouts.ids, rollouts.is_token)
     logp = lm.lm_head(hidden).log_softmax(dim=1)  # [N, V]

@@ -109,7 +109,7 @@ def test_a_model_is_exact_or_refused(name, data, tmp_path, capsys):
             load_model(tmp_path, outputs=minimal.token_outputs)
         return
     lm, tokenizer = load_model(tmp_path, outputs=minimal.token_outputs)
-    problems = load_problems(data)
+    problems = minimal.with_prompts(load_problems(data), tokenizer, cfg)
     rollouts = minimal.sample(lm, tokenizer, problems, range(0, 18, 3), cfg)
     alone = minimal.sample(lm, tokenizer, problems, [0], cfg)  # the shortest: without padding
     assert torch.equal(rollouts.ids[:8][rollouts.is_token[:8]], alone.ids[alone.is_token])
@@ -232,7 +232,8 @@ def test_a_prompt_is_the_problem_and_an_instruction_in_the_chat_template(base_co
     lm, tokenizer = load_model(tmp_path / "turns", outputs=minimal.token_outputs)
     problems = [{"problem": "7*6=?", "answer": "2"}, {"problem": "1+1-9=?", "answer": "3"}]
     cfg = Settings(group_size=8, max_new_tokens=40)
-    rollouts = minimal.sample(lm, tokenizer, problems, range(2), cfg)
+    asked = minimal.with_prompts(problems, tokenizer, cfg)
+    rollouts = minimal.sample(lm, tokenizer, asked, range(2), cfg)
     order = "Please reason step by step, and put your final answer within \\boxed{}."
     for i, problem in enumerate(problems):
         chat = [{"role": "user", "content": f"{problem['problem']}\n{order}"}]
@@ -264,14 +265,14 @@ def test_grades_are_those_of_a_table(tmp_path, monkeypatch):
     ]
     path = tmp_path / "golds.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    problems = load_problems(str(path))
     lm, tokenizer = toy.base_model("learn")
+    cfg = Settings(group_size=1, prompt_template="{problem}", max_new_tokens=1)
+    problems = minimal.with_prompts(load_problems(str(path)), tokenizer, cfg)
     texts = iter([text for _, text, _, _ in table])
     monkeypatch.setattr(minimal, "text_decoder", lambda _: lambda prompt, response: next(texts))
     eos = lm.generation_config.eos_token_id
     ended = torch.tensor([eos if end else eos + 1 for _, _, end, _ in table])
     monkeypatch.setattr(lm, "generate", lambda ids, **_: torch.cat([ids, ended[:, None]], dim=1))
-    cfg = Settings(group_size=1, prompt_template="{problem}", max_new_tokens=1)
     rollouts = minimal.sample(lm, tokenizer, problems, range(len(table)), cfg, greedy=True)
     assert rollouts.rewards.tolist() == [right for *_, right in table]
 
@@ -326,7 +327,8 @@ def test_a_step_without_an_advantage_changes_nothing_and_prints_no_nan():
     cfg = Settings(max_new_tokens=8)
     lm, tokenizer = toy.base_model("learn")
     before = [p.detach().clone() for p in lm.parameters()]
-    rollouts = minimal.sample(lm, tokenizer, toy.problems(16, seed=1), range(16), cfg)
+    problems = minimal.with_prompts(toy.problems(16, seed=1), tokenizer, cfg)
+    rollouts = minimal.sample(lm, tokenizer, problems, range(16), cfg)
     optimizer = torch.optim.AdamW(lm.parameters())
     rollouts = rollouts._replace(rewards=torch.ones(128))
     metrics, A, weight = minimal.train_step(lm, optimizer, rollouts, cfg)
@@ -343,7 +345,8 @@ def test_numbers_of_a_step_tell_equal_groups_and_a_policy_that_does_not_move():
     moved = {}
     for rate in (0.0, 1e-3):
         lm, tokenizer = toy.base_model("learn")
-        rollouts = minimal.sample(lm, tokenizer, toy.problems(8, seed=1), range(8), cfg)
+        problems = minimal.with_prompts(toy.problems(8, seed=1), tokenizer, cfg)
+        rollouts = minimal.sample(lm, tokenizer, problems, range(8), cfg)
         rewards = torch.tensor([[1.0, 0] * 4, [1] * 8, [0] * 7 + [1], [0] * 8] * 2).flatten()
         optimizer = torch.optim.AdamW(lm.parameters(), lr=rate)
         with torch.no_grad():
