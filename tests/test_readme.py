@@ -93,7 +93,7 @@ def test_every_flag_that_is_named_exists():
     for path in (ROOT / "recipes").glob("*.diff"):
         added = re.findall(r"^\+    (\w+): \w+ = flag\(", path.read_text(), re.M)
         known |= set(map(spelled, added))
-    known |= {"--delta", "--epsilon", "--power", "--unshallow"}  # the last is git's
+    known |= {"--delta", "--epsilon", "--power"}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", prose(page)))
         assert {name for name in named if "_" not in name} <= known, page
