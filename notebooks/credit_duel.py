@@ -1,6 +1,6 @@
 """Credit that trains: runs of the toy that differ only in c_t, for notebook 6.
 
-    $ python notebooks/credit_duel.py  # ten to fifteen CPU minutes; writes data/credit_duel.json
+    $ python notebooks/credit_duel.py  # ten CPU minutes; writes data/credit_duel.json
 
 A step samples 8 responses to each of 16 problems, and raises the mean of c_t log p of their tokens
 with Adam. The four c_t are the functions in CREDIT. Each is trained at its own best learning rate,
@@ -25,7 +25,7 @@ import toy
 FILE = Path(__file__).parent / "data" / "credit_duel.json"
 PROMPTS, GROUP, STEPS, LONG = 16, 8, 10, 40
 RATES = {STEPS: (5e-4, 1e-3, 2e-3), LONG: (2.5e-4, 5e-4, 1e-3)}
-TUNING, SEEDS = range(100, 102), range(20, 22)
+TUNING, SEEDS = range(100, 102), range(20, 24)
 M = 4  # continuations of a prefix
 LAMBDA = 0.95  # GAE's
 
