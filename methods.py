@@ -155,6 +155,15 @@ class Method:
         v = self.features(outputs._replace(hidden=outputs.hidden.float()), head)
         return v.to(outputs.hidden.dtype) if v.shape[1] > 1 else v
 
+    def is_clipped(self, logprob: torch.Tensor, tokens: TokenBatch, cfg) -> torch.Tensor:
+        """The tokens with an advantage to which the surrogate gives no gradient: bool [n].
+
+        The surrogate's slope in log π decides, so this holds for any surrogate.
+        """
+        point = logprob.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.surrogate(point, tokens, cfg).sum(), point)
+        return (slope == 0) & (tokens.advantage != 0)
+
     def checked_weights(self, tokens: TokenBatch, v, cfg) -> torch.Tensor:
         """ρ [N]. Raises UserError unless all are finite, >= 0, and the same on all ranks."""
         weights = self.weights(tokens, v, cfg)

@@ -38,7 +38,6 @@ from infra.problems import encode_prompts, load_sets, refuse_length
 from infra.sampler import left_padded
 from infra.tokens import text_decoder
 from rollout import problems_of_step
-from toy.by_name import model_folder
 
 WEIGHT_DECAY, MAX_GRAD_NORM = 0.1, 1.0  # released code
 LAM_MIN, LAM_MAX = 0.8, 1.2  # the range of DelTA's coefficients λ (the paper's)
@@ -86,7 +85,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     # In float32; under autocast() its layers compute in bfloat16 on a GPU. Refused if log p by
     # `generate` or token_outputs is not that of its forward pass. Of its generation config only the
     # end tokens stay, so `generate` is greedy, without penalties.
-    lm, tokenizer = load_model(model_folder(cfg.model), outputs=token_outputs)
+    lm, tokenizer = load_model(cfg.model, outputs=token_outputs)
 
     problems = with_prompts(problems, tokenizer, cfg)
     held_out = with_prompts(held_out, tokenizer, cfg)

@@ -41,13 +41,12 @@ import methods
 from infra import head, loading, micro_batches, progress, ranks, shared_prompts
 from infra.errors import one_line_endings
 from infra.grading import grade_on_ranks
-from infra.metrics import is_clipped, rollout_metrics, update_metrics, weight_metrics
+from infra.metrics import rollout_metrics, weight_metrics
 from infra.model_files import locate
 from infra.problems import load_sets
 from infra.rows import Rows
 from infra.run import Run
 from rollout import Response, problems_of_step, rollout
-from toy.by_name import model_folder
 
 # ---- the loop ------------------------------------------------------------------------------------
 
@@ -61,31 +60,27 @@ def train(cfg: config.Config) -> Path:
         while run.state.step < cfg.steps:
             run.stop_after_signal()
             step = run.state.step + 1
-            watch = progress.Stopwatch()  # times sampling and grading; train_step has its own
+            watch = progress.Stopwatch()  # of the stages of this step
             rollouts = sample(run, step, watch)
             metrics, tokens, rho = train_step(
-                run.policy, run.optimizer, run.method, rollouts, cfg, step
+                run.policy, run.optimizer, run.method, rollouts, cfg, step, watch
             )
             run.state.step = step
             run.save_samples(rollouts, tokens, rho)  # at step 1 and each --eval-every
             run.stop_if_diverged(metrics)
-            metrics |= watch.seconds()
-            metrics["seconds"] = progress.total_seconds(metrics)
-            evaluate_and_save(run, metrics)
+            evaluate_and_save(run, metrics | watch.seconds())
 
-        run.finish()  # exports the model, and prints the gain in accuracy
+        run.finish()  # exports the model, prints the gain in accuracy, and ends the ranks
     return run.folder
 
 
 def prepare(cfg: config.Config) -> Run:
     """The run described by cfg, new or resumed. Cheap checks come first. Raises UserError."""
     ranks.start_ranks()
-    folder, _, _ = locate(model_folder(cfg.model, cfg.toy_regime))  # reads no weights yet
+    folder, _, _ = locate(cfg.model, cfg.toy_regime)  # reads no weights yet
     problems, held_out = load_sets(**cfg.sets)  # refuses gold answers that no response can match
     dtype = loading.computation_dtype(cfg.dtype)
     policy, tokenizer = load_policy(folder, cfg.temperature, cfg.recompute, dtype)
-    if cfg.proxy in head.READERS:  # they read W, and take the logits to be W h, without bias or cap
-        head.refuse_bias_and_cap(policy.lm)
     optimizer = torch.optim.AdamW(  # after sharding: it must see the shards
         policy.parameters(), lr=cfg.lr, weight_decay=cfg.weight_decay, fused=True
     )
@@ -120,8 +115,7 @@ class Policy(torch.nn.Module):
     def forward(self, ids: torch.Tensor, is_token: torch.Tensor) -> methods.TokenOutputs:
         """The outputs of the n tokens of is_token [b, L]; ids [b, L] are padded on the right."""
         token = ids[is_token]  # [n]
-        decoder = loading.decoder_of(self.lm)
-        hidden = shared_prompts.states(decoder, ids, is_token)  # [n, H], one position before each
+        hidden = shared_prompts.states(self.lm, ids, is_token)  # [n, H], one position before each
 
         # W is converted here, not per block, so autograd sums the blocks' gradients in float32.
         W_b = [x.float() for x in self.lm.get_output_embeddings().parameters()]  # W, or W and b
@@ -256,12 +250,12 @@ def train_step(
     rollouts: list[Rollout],
     cfg: config.Config,
     step: int,
+    watch: progress.Stopwatch,
 ) -> tuple[dict, methods.TokenBatch, torch.Tensor]:
     """One optimiser step per mini-batch of a rollout batch. All ranks call this.
 
     Returns (metrics, the packed tokens, their weights ρ [N]). Raises UserError.
     """
-    watch = progress.Stopwatch()
     responses = [each.response for each in rollouts]
     length = torch.tensor([len(response.tokens) for response in responses])  # [B]
     penalty = grpo.overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)  # [B] <= 0
@@ -274,11 +268,9 @@ def train_step(
     # One pass at θ_old gives log π_old of every token, and the rows v [N, F] that the method reads,
     # for DelTA (1 - p) h (App. L.1). The updates run the same micro-batches, so r is 1 at first.
     size = cfg.mini_batch * cfg.group_size  # responses per update
-    # On a single rank a prompt can run once for its responses, which then stay together.
-    together = shared_prompts.shares_prompts(loading.decoder_of(policy.lm))
     # Each mini-batch holds this rank's micro-batches. In a micro-batch all responses have an
     # advantage, or none has. Every rank has equally many of either kind: FSDP runs in lockstep.
-    plan = micro_batches.mini_batches(responses, advantage, size, cfg.micro_batch_tokens, together)
+    plan = micro_batches.mini_batches(responses, advantage, size, cfg.micro_batch_tokens, policy.lm)
     old_logprob, entropy, v = pass_at_theta_old(policy, plan, method)
     tokens = methods.packed(  # of all ranks: A, log π_old and so on of N tokens, R of B responses
         responses, rewards, advantage, old_logprob, entropy, seed=(cfg.seed, step)
@@ -295,7 +287,7 @@ def train_step(
     watch.lap("updating")
 
     metrics |= rollout_metrics(rollouts, tokens) | weight_metrics(tokens, rho, cfg)
-    return metrics | watch.seconds(), tokens, rho
+    return metrics, tokens, rho
 
 
 @torch.no_grad()
@@ -308,7 +300,7 @@ def pass_at_theta_old(
     stay where they are computed: DelTA needs no further pass (App. L.1).
     """
     N = sum(mini_batch.token_count for mini_batch in plan)
-    numbers = torch.zeros(2, N, device=ranks.this_device())  # log π_old, entropy
+    numbers = torch.zeros(2, N, device=policy.lm.device)  # log π_old, entropy
     v = Rows(N) if method.features else None
 
     @cache
@@ -339,7 +331,7 @@ def update(
     N_b: tokens in the mini-batch, on all ranks. tokens: the N tokens of the rollout batch. rho:
     ρ [N], for DelTA λ̄ = λ N / Z (delta.normalise), with mean 1. Returns metrics.
     """
-    _, world = ranks.rank_and_world()
+    world = torch.distributed.get_world_size()
     totals = torch.zeros(2, dtype=torch.float64, device=rho.device)  # loss, clipped tokens
     norms = []
     for mini_batch in plan:
@@ -357,19 +349,26 @@ def update(
             objective = (rho[micro.token_index] * surrogate).sum() / mini_batch.token_count
             (-objective * world).backward()  # FSDP averages over ranks; Eq. 8 sums
 
-            clipped = is_clipped(method, logprob, of_micro, cfg).sum()
+            clipped = method.is_clipped(logprob, of_micro, cfg).sum()
             totals += torch.stack([-objective.detach(), clipped])
 
         norms.append(clip_and_step(policy, optimizer, cfg.max_grad_norm))
 
     loss, clipped = ranks.sum_over_ranks(totals).tolist()
-    return update_metrics(loss, clipped, norms, len(plan), len(tokens))
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return {
+        "loss": loss / len(plan),  # 0 for a mini-batch without an update
+        "grad_norm": sum(finite) / max(1, len(finite)),  # before clipping
+        "clip_fraction": clipped / len(tokens),
+        "updates": len(finite),
+        "skipped_updates": len(norms) - len(finite),
+    }
 
 
 def clip_and_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
     """Clip the gradient, step unless it is infinite or NaN, zero it. Returns the unclipped norm."""
     norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
-    norm = float(ranks.full_tensor(norm))
+    norm = norm.full_tensor().item()  # of the shards of all ranks
     if math.isfinite(norm):
         optimizer.step()
     optimizer.zero_grad()
@@ -422,9 +421,7 @@ def evaluate_held_out(run: Run) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> Path:
     """Run from the command line. A user error prints one line and exits with code 2."""
     with one_line_endings("train.py"):
-        folder = train(config.parse_config(argv))
-        ranks.end_ranks()
-    return folder
+        return train(config.parse_config(argv))
 
 
 if __name__ == "__main__":

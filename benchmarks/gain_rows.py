@@ -14,9 +14,7 @@ from config import METHODS, Config, parse_config, selected_method
 from delta import normalise
 from grpo import group_advantages, overlong_penalty
 from infra.flags import spelled
-from infra.loading import decoder_of
 from infra.micro_batches import MicroBatch, mini_batches
-from infra.shared_prompts import shares_prompts
 from methods import Method, TokenBatch, dapo_surrogate, packed
 from train import Policy, Rollout, pass_at_theta_old
 
@@ -63,9 +61,8 @@ def lines_of_batch(
     reward = torch.tensor([x.reward for x in rollouts])
     reward += overlong_penalty(length, cfg.max_new_tokens, cfg.overlong_buffer)
     advantage = group_advantages(reward, cfg.group_size).repeat_interleave(length)  # [N]
-    together = shares_prompts(decoder_of(policy.lm))
     limit = cfg.micro_batch_tokens
-    (plan,) = mini_batches(responses, advantage, len(responses), limit, together)
+    (plan,) = mini_batches(responses, advantage, len(responses), limit, policy.lm)
 
     methods = {name: selected_method(own) for name, own in rows.items()}
     passes = {}  # a method's proxy, None for dapo -> (log π_old, entropy, v)

@@ -12,10 +12,9 @@ import torch
 
 from config import METHODS, PROXIES, Config
 from infra.errors import UserError
-from infra.loading import decoder_of, load_model
+from infra.loading import load_model
 from infra.micro_batches import mini_batches
 from infra.problems import encode_prompts, prompt_flags
-from infra.shared_prompts import shares_prompts
 from methods import SEED_STRIDE, Method, TokenBatch, TokenOutputs
 from rollout import problems_of_step, rollout
 from toy.by_name import problem_set
@@ -101,9 +100,8 @@ def outcomes(cfg: Config) -> dict[str, float]:
         right = [is_right(x["problem"], "".join(y)) for x, y in zip(problems, texts, strict=True)]
         found[name] = float(np.mean(right))
 
-    together = shares_prompts(decoder_of(lm))
     nothing = torch.zeros(sum(map(len, texts)))  # no advantage
-    plan = mini_batches(responses, nothing, len(responses), cfg.micro_batch_tokens, together)
+    plan = mini_batches(responses, nothing, len(responses), cfg.micro_batch_tokens, lm)
     _, entropy, _ = pass_at_theta_old(policy, plan, Method())  # [N]
     results, connectives, start = [], [], 0
     for text in texts:

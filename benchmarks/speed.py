@@ -32,7 +32,7 @@ from infra.errors import Stop, UserError, one_line_endings
 from infra.loading import computation_dtype
 from infra.model_files import from_files, locate
 from infra.problems import encode_prompts, load_sets, prompt_flags
-from infra.progress import Stopwatch, total_seconds
+from infra.progress import Stopwatch
 from infra.ranks import this_device
 from infra.sampler import left_padded
 from toy.by_name import model_folder
@@ -135,10 +135,10 @@ def of_train(cfg: Config) -> dict:
         watch = Stopwatch()
         rollouts = train.sample(run, run.state.step, watch)
         parts = run.policy, run.optimizer, run.method, rollouts, run.cfg, run.state.step
-        metrics, _, _ = train.train_step(*parts)
-        seconds = watch.seconds() | metrics
+        train.train_step(*parts, watch)
+        seconds = watch.seconds()
         of_stages = {stage: seconds[f"seconds_{stage}"] for stage in STAGES}
-        return of_stages | {"step": total_seconds(seconds)}
+        return of_stages | {"step": seconds["seconds"]}
 
     return of_second_step(cfg, step)
 

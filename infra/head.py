@@ -14,7 +14,6 @@ from infra.ranks import full_tensor
 # The size of a block of logits in a pass; three such tensors exist at once. A GPU's blocks are
 # large, because each block also reads the head's weights and adds to their gradient.
 LOGIT_BLOCK = 2**26  # logits, on the CPU
-READERS = ("topk", "centred", "exact_gradient")  # values of --proxy that read the head
 BLOCK_SHARE = 1 / 75  # of a GPU's memory: 2^28 logits of 80 GB; larger blocks were no faster
 
 
@@ -104,19 +103,13 @@ def scaled_head(lm: torch.nn.Module, temperature: float) -> torch.Tensor:
 
     Raises UserError if the head has a bias or a soft cap.
     """
-    refuse_bias_and_cap(lm)
-    scale, _ = scale_and_cap(lm.config)
-    return full_tensor(lm.get_output_embeddings().weight.detach()) * (scale / temperature)
-
-
-def refuse_bias_and_cap(lm: torch.nn.Module) -> None:
-    """Raise UserError if the head has a bias or a soft cap."""
-    _, cap = scale_and_cap(lm.config)
+    scale, cap = scale_and_cap(lm.config)
     if lm.get_output_embeddings().bias is not None or cap is not None:
         raise UserError(
-            f"--proxy {', '.join(READERS)} need logits W h, but the head has a bias or a soft cap: "
-            "use --proxy row or scalar"
+            "this --proxy needs logits W h, but the head has a bias or a soft cap: use --proxy row "
+            "or scalar"
         )
+    return full_tensor(lm.get_output_embeddings().weight.detach()) * (scale / temperature)
 
 
 def block_size(device: torch.device, numbers: int) -> int:

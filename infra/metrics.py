@@ -2,12 +2,10 @@
 
 metrics.jsonl and docs/metrics.md have the same names.
 
-`tokens` is a methods.TokenBatch, `cfg` a config.Config, `method` a methods.Method.
+`tokens` is a methods.TokenBatch, `cfg` a config.Config.
 
-Shapes: B responses, N packed response tokens, n in a micro-batch.
+Shapes: B responses, N packed response tokens.
 """
-
-import math
 
 import torch
 
@@ -62,35 +60,6 @@ def weight_metrics(tokens, weight: torch.Tensor, cfg) -> dict:
     scalar = delta_coefficients(surprise[:, None], tokens.advantage, cfg.K, *bounds)
     metrics["lambda_scalar"] = correlation(weight[active], scalar[active])
     return {name: number for name, number in metrics.items() if number is not None}
-
-
-def update_metrics(
-    loss: float, clipped: float, norms: list[float], mini_batches: int, token_count: int
-) -> dict:
-    """The metrics of a step's updates.
-
-    loss, clipped: sums over all mini-batches and ranks. norms: of the gradient, before clipping, at
-    each update. An update whose norm is not finite was skipped. A mini-batch without an update has
-    loss 0.
-    """
-    finite = [norm for norm in norms if math.isfinite(norm)]
-    return {
-        "loss": loss / mini_batches,
-        "grad_norm": sum(finite) / max(1, len(finite)),
-        "clip_fraction": clipped / token_count,
-        "updates": len(finite),
-        "skipped_updates": len(norms) - len(finite),
-    }
-
-
-def is_clipped(method, logprob: torch.Tensor, tokens, cfg) -> torch.Tensor:
-    """The tokens with an advantage to which the surrogate gives no gradient: bool [n].
-
-    The surrogate's slope in log π decides, so this holds for any surrogate.
-    """
-    point = logprob.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(method.surrogate(point, tokens, cfg).sum(), point)
-    return (slope == 0) & (tokens.advantage != 0)
 
 
 def correlation(x: torch.Tensor, y: torch.Tensor) -> float | None:

@@ -50,14 +50,15 @@ def mini_batches(
     advantage: torch.Tensor,
     responses_per_update: int,
     micro_batch_tokens: int,
-    share_prompts: bool = False,
+    lm: torch.nn.Module | None = None,
 ) -> list[MiniBatch]:
     """The optimiser steps of a rollout batch: `responses_per_update` each, in order.
 
     responses: B rollout.Responses. advantage: [N], A of each token. micro_batch_tokens: limit on
-    the tokens in a micro-batch, including padding. share_prompts: whether a prompt runs once for
-    its responses.
+    the tokens in a micro-batch, including padding. lm: the model that will run them; responses stay
+    together if it runs their prompt once (infra/shared_prompts.py).
     """
+    share_prompts = lm is not None and shared_prompts.shares_prompts(lm)
     prompts = [response.prompt for response in responses]
     length = [len(response.tokens) for response in responses]
     any_advantage = [bool(part.any()) for part in advantage.split(length)]  # of each response

@@ -26,6 +26,7 @@ from infra import folder as files
 from infra.errors import UserError, one_line
 from infra.ranks import is_first_rank
 from infra.tokens import end_tokens
+from toy.by_name import model_folder
 
 DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]  # before the weights
 WEIGHTS = ["model*.safetensors"]
@@ -33,11 +34,12 @@ TOKENIZERS = ["tokenizer*", "vocab*", "*.model"]  # a tokenizer has at least one
 PROMPT = "prompt.json"  # in the folder of a trained model: the flags of its run's prompts
 
 
-def locate(name: str | Path) -> tuple:
-    """(folder, config, tokenizer) of a language model, given its folder or hub id.
+def locate(name: str | Path, regime: str = "learn") -> tuple:
+    """(folder, config, tokenizer) of a language model, given its folder or hub id, or a toy's name.
 
     The weights of a hub id are downloaded last. Raises UserError.
     """
+    name = model_folder(name, regime)
     # Keep progress bars and load reports out of the output; `from_files` raises load problems.
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

@@ -43,10 +43,5 @@ class Stopwatch:
         self.last_lap = now
 
     def seconds(self) -> dict[str, float]:
-        """The metrics `seconds_STAGE`."""
-        return dict(self.stages)
-
-
-def total_seconds(metrics: dict[str, float]) -> float:
-    """The seconds of all stages in the metrics of a step."""
-    return sum(x for name, x in metrics.items() if name.startswith("seconds_"))
+        """The metrics `seconds_STAGE`, and `seconds`, their sum."""
+        return {**self.stages, "seconds": self.stages.total()}

@@ -161,9 +161,10 @@ class Run:
         export(self.folder / "best", self.policy, self.tokenizer, self.cfg)
 
     def finish(self) -> None:
-        """Export the model, and print a summary. All ranks call this."""
+        """Export the model, print a summary and end the ranks, which all call this."""
         export(self.folder / "model", self.policy, self.tokenizer, self.cfg)
         print_summary(self)
+        ranks.end_ranks()
 
     def save(self) -> None:
         """Write checkpoint-STEP/, and keep only the previous one beside it. All ranks call this.

@@ -24,21 +24,22 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from infra.loading import decoder_of
 from infra.ranks import rank_and_world
 from infra.sampler import left_padded, takes_cache
 
 SHORT = 32  # a prompt with no more tokens is not shared: a second pass costs more than it saves
 
 
-def shares_prompts(decoder: torch.nn.Module) -> bool:
+def shares_prompts(lm: torch.nn.Module) -> bool:
     """Whether this rank is alone, and all layers of the model's cache keep keys and values."""
-    if rank_and_world()[1] > 1 or not takes_cache(decoder):
+    if rank_and_world()[1] > 1 or not takes_cache(decoder_of(lm)):
         return False
-    kinds = {type(layer) for layer in DynamicCache(config=decoder.config).layers}
+    kinds = {type(layer) for layer in DynamicCache(config=lm.config).layers}
     return kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
 
 
-def states(decoder: torch.nn.Module, ids: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
+def states(lm: torch.nn.Module, ids: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
     """The states [n, H] that predict the response tokens, from which the head makes logits.
 
     ids [b, L]: prompts, responses, then padding. is_token [b, L]: the response tokens, n in all.
@@ -46,9 +47,9 @@ def states(decoder: torch.nn.Module, ids: torch.Tensor, is_token: torch.Tensor) 
     start = is_token.int().argmax(dim=1).clamp_min(1)  # [b] the column of the first response token
     prompts = [tuple(x[:end]) for x, end in zip(ids.tolist(), start.tolist(), strict=True)]
     repeated = len(set(prompts)) < len(prompts)
-    if repeated and start.max() > SHORT and shares_prompts(decoder):
-        return states_after_prompts(decoder, ids, is_token, prompts)
-    whole = decoder(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
+    if repeated and start.max() > SHORT and shares_prompts(lm):
+        return states_after_prompts(decoder_of(lm), ids, is_token, prompts)
+    whole = decoder_of(lm)(input_ids=ids, use_cache=False).last_hidden_state  # [b, L, H]
     return whole[:, :-1][is_token[:, 1:]]  # the state at t-1 predicts token t
 
 

@@ -240,7 +240,8 @@ def one_step(program, folder):
     run = program.prepare(cfg)
     with rewarded():
         rollouts = program.sample(run, 1, Stopwatch())
-    found, tokens, _ = program.train_step(run.policy, run.optimizer, run.method, rollouts, cfg, 1)
+    trained = run.policy, run.optimizer, run.method, rollouts, cfg
+    found, tokens, _ = program.train_step(*trained, 1, Stopwatch())
     return [x.detach().clone() for x in run.policy.parameters()], found, tokens
 
 

@@ -14,7 +14,7 @@ from references import SlowDelta, method_weights, token_batch
 from config import METHODS, parse_config
 from extensions import OTHER_METHODS
 from infra.errors import UserError
-from infra.metrics import is_clipped, weight_metrics
+from infra.metrics import weight_metrics
 from methods import PAPER_METHODS, Method, dapo_surrogate, fipo_weights, sapo_surrogate
 
 CFG = parse_config(["--group-size", "4"])
@@ -34,7 +34,7 @@ def test_tokens_beyond_a_clip_or_the_dual_clip_are_clipped():
         old_logprob=torch.zeros(12), advantage=torch.tensor([2.0, -0.5]).repeat_interleave(6)
     )
     pos, neg = [False] * 3 + [True] * 3, [True] + [False] * 4 + [True]
-    assert is_clipped(METHODS["dapo"], ratio.log(), tokens, CFG).tolist() == pos + neg
+    assert METHODS["dapo"].is_clipped(ratio.log(), tokens, CFG).tolist() == pos + neg
 
 
 @pytest.mark.parametrize("name", ["grpo", "sapo"])

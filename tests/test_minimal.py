@@ -156,7 +156,7 @@ def test_the_page_imports_no_formula():
     """All are defined in it: of the five files, it takes the order of the problems alone."""
     source = Path(minimal.__file__).read_text()
     imported = {line.split(".")[0] for line in re.findall(r"^(?:from|import) (\S+)", source, re.M)}
-    assert imported == {"dataclasses", "typing", "numpy", "torch", "infra", "rollout", "toy"}
+    assert imported == {"dataclasses", "typing", "numpy", "torch", "infra", "rollout"}
     assert re.findall(r"^from rollout import (.*)", source, re.M) == ["problems_of_step"]
 
 

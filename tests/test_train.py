@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from models import byte_tokenizer, save_random_model
+from torch.distributed.fsdp import fully_shard
 from toy_runs import (
     EVALUATED,
     HELD_OUT,
@@ -40,6 +41,7 @@ from extensions import OTHER_METHODS
 from grpo import group_advantages
 from infra.errors import UserError
 from infra.folder import write_lines
+from infra.ranks import full_tensor, start_ranks, this_device
 from methods import PAPER_METHODS, Method, dapo_surrogate, ones
 from toy.presets import CHAINS
 
@@ -196,13 +198,15 @@ def test_a_step_without_any_advantage_changes_nothing(tmp_path, first_model):
 @pytest.mark.parametrize("gradient, moved", [([3.0, 4.0], [0.3, 0.4]), ([0.03, 0.04],) * 2])
 def test_clip_and_step_returns_the_norm_and_clips_to_the_limit(gradient, moved):
     """The optimiser is plain gradient descent with learning rate 1."""
-    vector = torch.nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.SGD([vector], lr=1.0)
-    policy = torch.nn.ParameterList([vector])
-    vector.grad = torch.tensor(gradient)
+    start_ranks()
+    policy = fully_shard(torch.nn.Linear(2, 1, bias=False, device=this_device()))
+    optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+    before = full_tensor(policy.weight).detach().clone()
+    policy(torch.tensor([gradient], device=this_device())).sum().backward()
     assert train.clip_and_step(policy, optimizer, 0.5) == pytest.approx(math.hypot(*gradient))
-    torch.testing.assert_close(vector.detach(), -torch.tensor(moved))
-    assert vector.grad is None
+    expected = before - torch.tensor([moved], device=this_device())
+    torch.testing.assert_close(full_tensor(policy.weight).detach(), expected)
+    assert policy.weight.grad is None
 
 
 def test_three_skipped_updates_in_a_row_stop_the_run(tmp_path):

@@ -21,9 +21,10 @@ def one_step(folder, surrogate, monkeypatch) -> tuple:
     monkeypatch.setattr(grading, "grade_all", hashes)
     cfg = small_config(folder, "--method", "dapo", steps=1)
     run = train.prepare(cfg)
-    rollouts = train.sample(run, 1, Stopwatch())
+    watch = Stopwatch()
+    rollouts = train.sample(run, 1, watch)
     method = Method(surrogate=surrogate)
-    found, tokens, _ = train.train_step(run.policy, run.optimizer, method, rollouts, cfg, 1)
+    found, tokens, _ = train.train_step(run.policy, run.optimizer, method, rollouts, cfg, 1, watch)
     return run, found, tokens
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import train
 from config import Config, parse_config
-from infra.progress import Stopwatch, total_seconds
+from infra.progress import Stopwatch
 from infra.ranks import full_tensor
 from methods import Method
 
@@ -58,16 +58,16 @@ def train_steps(cfg: Config, method: Method | None = None, rewards=hashes) -> tr
 def next_step(run: train.Run, rewards=hashes) -> tuple:
     """Train one more step, as train.train does. Returns (metrics, rollouts, tokens, ρ [N])."""
     step = run.state.step + 1
+    watch = Stopwatch()
     with rewarded(rewards):
-        rollouts = train.sample(run, step, Stopwatch())
+        rollouts = train.sample(run, step, watch)
     metrics, tokens, weight = train.train_step(
-        run.policy, run.optimizer, run.method, rollouts, run.cfg, step
+        run.policy, run.optimizer, run.method, rollouts, run.cfg, step, watch
     )
     run.state.step = step
     run.save_samples(rollouts, tokens, weight)
     run.stop_if_diverged(metrics)
-    metrics["seconds"] = total_seconds(metrics)
-    return metrics, rollouts, tokens, weight
+    return metrics | watch.seconds(), rollouts, tokens, weight
 
 
 def in_turn(rewards) -> Callable:

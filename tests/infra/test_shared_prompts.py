@@ -110,15 +110,14 @@ def test_recurrent_layers_run_whole_sequences(name, batch, tmp_path):
     start_ranks()
     save_random_model(name, tmp_path)
     policy, _ = load_policy(tmp_path)
-    assert not shares_prompts(decoder_of(policy.lm))
+    assert not shares_prompts(policy.lm)
     assert tokens_run(policy, batch) == [7 * 36]
 
 
 def test_several_ranks_run_whole_sequences(base, monkeypatch):
-    decoder = decoder_of(base[0])
-    assert shares_prompts(decoder)
+    assert shares_prompts(base[0])
     monkeypatch.setattr(shared_prompts, "rank_and_world", lambda: (0, 2))
-    assert not shares_prompts(decoder)
+    assert not shares_prompts(base[0])
 
 
 def test_steps_with_shared_prompts_are_those_of_whole_sequences(tmp_path, monkeypatch):

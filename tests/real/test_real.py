@@ -25,7 +25,6 @@ import train
 from config import parse_config
 from infra import sampler
 from infra.folder import write_lines
-from infra.loading import decoder_of
 from infra.micro_batches import mini_batches
 from infra.model_files import locate
 from infra.problems import load_problems
@@ -110,9 +109,9 @@ def one_step(words: list[str]) -> None:
         responses = sampled(
             lm, run.tokenizer, prompts, [0, 1, 2], 2, seed=1, max_new_tokens=16, in_flight=2
         )
-    assert shares_prompts(decoder_of(run.policy.lm))
+    assert shares_prompts(run.policy.lm)
     advantage = torch.ones(sum(len(each.tokens) for each in responses))
-    plan = mini_batches(responses, advantage, 6, 2 * LONG, share_prompts=True)
+    plan = mini_batches(responses, advantage, 6, 2 * LONG, run.policy.lm)
     old = pass_at_theta_old(run.policy, plan, run.method)[0]
 
     metrics, rollouts, tokens, weight = next_step(run)
