@@ -31,7 +31,7 @@ from benchmarks.statistics import holm, jackknife, p_of, with_interval
 from benchmarks.tables import print_table
 from config import Config, parse_config
 from infra.errors import UserError
-from infra.flags import module_of, spelled
+from infra.flags import function_of, spelled
 from infra.folder import read_json, read_lines, write_json
 
 LAST = 5  # steps at the end of a run
@@ -98,7 +98,7 @@ class Training:
     def __init__(self, args, shared: list[str]):
         """All flags are read before the first run. Raises UserError."""
         self.args, self.shared = args, shared
-        self.measure = function_of(args.measure) if args.measure else None
+        self.measure = function_of("measure", args.measure) if args.measure else None
         self.rates = sorted(args.rates, key=float) or [""]
         self.commit = commit()  # of the code that was loaded
         for row, rate in product(args.rows, self.rates):
@@ -181,15 +181,6 @@ class Training:
             for path in filter(Path.is_dir, [*folder.iterdir()]):
                 shutil.rmtree(path)  # checkpoints and models
         return record
-
-
-def function_of(text: str) -> Callable[[Config], dict[str, float]]:
-    """The function of --measure, which gets a finished run's flags. Raises UserError."""
-    place, _, name = text.rpartition(":")
-    function = getattr(module_of("measure", place), name, None) if place else None
-    if not callable(function):
-        raise UserError(f"--measure {text}: there is no such function: write FILE.py:FUNCTION")
-    return function
 
 
 def commit() -> str:

@@ -197,4 +197,5 @@ def cell_text(cell, column: str) -> str:
     if isinstance(cell, float) and cell == int(cell):
         cell = int(cell)  # a column of integers with gaps holds floats
     text = str(cell)
+    text.encode()  # raises for half of a character, such as \ud800, which no tokenizer reads
     return text.rstrip() if EATEN.match(text) else text.strip()  # \f of \frac{1}{2} is no blank

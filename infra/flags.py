@@ -13,7 +13,7 @@ import importlib.util
 import math
 import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import Field, field, fields
 from difflib import get_close_matches
 from functools import cache, partial
@@ -162,3 +162,14 @@ def module_of(name: str, text: str):
     except Exception as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{spelled(name)} {text} cannot be imported ({reason})") from error
+
+
+def function_of(name: str, text: str) -> Callable:
+    """The function FILE.py:FUNCTION that the flag `name` names. Raises UserError."""
+    place, _, function = text.rpartition(":")
+    found = getattr(module_of(name, place), function, None) if place else None
+    if not callable(found):
+        raise UserError(
+            f"{spelled(name)} {text}: there is no such function: write FILE.py:FUNCTION"
+        )
+    return found

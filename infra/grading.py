@@ -7,12 +7,10 @@ given: each response is graded once, and all ranks get the grades.
 
 import math
 import traceback
-from collections.abc import Callable
-from functools import cache
 from numbers import Real
 
 from infra.errors import UserError, first_line
-from infra.flags import module_of
+from infra.flags import function_of
 from infra.ranks import shared_by_ranks
 from verify import extract_answer, reward
 
@@ -63,23 +61,13 @@ def graded(
     return grade_all(texts, problems, truncated)
 
 
-@cache
-def own_reward(flag: str) -> Callable[[str, dict], float]:
-    """The function of --reward FILE.py:FUNCTION. Raises UserError."""
-    place, _, name = flag.rpartition(":")
-    function = getattr(module_of("reward", place), name, None) if place else None
-    if not callable(function):
-        raise UserError(f"--reward {flag}: there is no such function: write FILE.py:FUNCTION")
-    return function
-
-
 def rewards_by(flag: str, texts: list[str], problems: list[dict]) -> list[float]:
     """The rewards by the function of --reward. Raises UserError.
 
     The function gets a response's text and its problem: the whole record of the data set, with the
     problem and the answer as train.py reads them. It returns the reward, one finite number.
     """
-    function = own_reward(flag)
+    function = function_of("reward", flag)
     rewards = []
     for response, problem in zip(texts, problems, strict=True):
         record = problem.get("record", {}) | problem

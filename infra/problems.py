@@ -17,7 +17,7 @@ from answers.extraction import boxed_answer, boxes
 from infra.data_sets import MEDIA, OPTIONS, SOURCES, Source, cell_text, read_table
 from infra.dropped import PICTURE, print_leaks, usable
 from infra.errors import UserError, first_line, one_line
-from infra.grading import own_reward
+from infra.flags import function_of
 from infra.ranks import is_first_rank, on_first_rank
 from toy.by_name import SETS, problem_set
 
@@ -106,7 +106,7 @@ def prepare_grading(problems: list[dict], reward: str = "") -> None:
     All ranks call this. Raises UserError.
     """
     if reward:
-        own_reward(reward)
+        function_of("reward", reward)
     elif any("tests" in problem for problem in problems):
         on_first_rank(print_sandbox)
 
@@ -264,7 +264,8 @@ def encode_prompts(
     if template and any("chat" in problem for problem in problems):
         raise UserError("--prompt-template does nothing with problems that are chats: drop it")
     template = template.replace("\\n", "\n")
-    prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
+    with one_line(tokenizer.name_or_path, "its tokenizer cannot read a prompt"):
+        prompts = [encode_prompt(each, tokenizer, template, system, options) for each in problems]
     fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     dropped = len(problems) - len(fits)
     if dropped and not fits:

@@ -19,7 +19,8 @@ import extensions
 import train
 from config import parse_config
 from infra.errors import UserError
-from infra.grading import own_reward, rewards_by
+from infra.flags import function_of
+from infra.grading import rewards_by
 from infra.progress import Stopwatch
 from infra.rows import Rows
 
@@ -160,7 +161,7 @@ def test_a_reward_that_is_not_there_is_one_line(name, said, tmp_path):
     (tmp_path / "own.py").write_text("x = 1\n")
     (tmp_path / "broken.py").write_text("def\n")
     with pytest.raises(UserError, match=said):
-        own_reward(f"{tmp_path}/{name}")
+        function_of("reward", f"{tmp_path}/{name}")
 
 
 # ---- a method ------------------------------------------------------------------------------------

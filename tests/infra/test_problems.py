@@ -64,6 +64,7 @@ def test_load_problems_drops_and_counts_gaps_and_repeats(tmp_path, capsys):
         (verl(SOLVED, "MATH", "2"), ", record 1, ends with a message of the assistant:"),
         (verl(CHAT, "MATH", [2]), ", record 1, column reward_model.ground_truth, holds a list:"),
         ({"problem": "1", "answer": None}, " holds no problem with an answer: see --answer-column"),
+        ({"problem": "1\ud800", "answer": "1"}, ", record 1, 'utf-8' codec can't encode character"),
         ({"problem": "1", "answer": ["1", "2"]}, ", record 1, column answer, holds a list: write"),
         (verl([{"from": "human", "value": "1"}], "MATH", "2"), ", record 1, column prompt, holds"),
         ({"problem": "1", "tests": [7]}, ", record 1, column tests, test 1, is not a dictionary"),
@@ -287,6 +288,8 @@ def test_a_system_message_and_options_reach_the_chat_template(more, system, args
         (ROLES, "", "", '{"enable_thinkng": false}', "the chat template does not read enable_thi"),
         (ROLES, "", "", "{", "--template-args { is no JSON dictionary"),
         (ROLES, "", "", "7", "--template-args 7 is no JSON dictionary"),
+        (ROLES, "", "\udcff", "", "its tokenizer cannot read a prompt"),
+        (None, "{problem}\udcff", "", "", "its tokenizer cannot read a prompt"),
     ],
 )
 def test_what_the_chat_template_cannot_use_is_refused(chat_template, template, system, args, said):
