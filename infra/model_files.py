@@ -198,7 +198,7 @@ def saved_at_the_end(name: str, lm: torch.nn.Module, tokenizer, prompt: dict) ->
     """A context that ends with `save_model`, also after an error, Ctrl-C or SIGTERM.
 
     name: --save, whose folder is made at the start; empty: nothing is saved. prompt: as in
-    save_model. Raises UserError if the folder has files, or cannot be made.
+    save_model. Raises UserError if the folder has files, cannot be made, or its disk is too full.
     """
     if not name:
         yield
@@ -210,6 +210,11 @@ def saved_at_the_end(name: str, lm: torch.nn.Module, tokenizer, prompt: dict) ->
         raise UserError(f"--save {name} cannot be made ({error.strerror}): name another") from error
     if any(folder.iterdir()):
         raise UserError(f"--save {name} has files: name a new folder")
+    size, free = lm.get_memory_footprint() / 1e9, shutil.disk_usage(folder).free / 1e9
+    if size > free:
+        raise UserError(
+            f"--save {name} needs {size:.1f} GB, but its disk has {free:.1f}: make room"
+        )
     refuse_unsavable(lm.name_or_path, lm, tokenizer)
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(each, signal.default_int_handler) for each in signals]

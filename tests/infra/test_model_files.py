@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -266,10 +267,17 @@ def test_a_model_is_saved_however_the_training_ends(ending, base_copy, tmp_path,
     assert list(place.parent.iterdir()) == [place]  # nothing unfinished beside it
 
 
-def test_a_place_that_cannot_hold_a_model_is_refused_before_the_training(base_copy, tmp_path):
+def test_a_place_that_cannot_hold_a_model_is_refused_before_the_training(
+    base_copy, tmp_path, monkeypatch
+):
     _, _, tokenizer = locate(base_copy)
     (tmp_path / "file").write_text("")
-    for place, why in ((base_copy, "has files"), (tmp_path / "file" / "x", "cannot be made")):
+    for place, free, why in (
+        (base_copy, 10**12, "has files"),
+        (tmp_path / "file" / "x", 10**12, "cannot be made"),
+        (tmp_path / "new", 10**5, "its disk has 0.0: make room"),
+    ):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         saved = saved_at_the_end(str(place), read(base_copy), tokenizer, {})
         with pytest.raises(UserError, match=why), saved:
             raise AssertionError("it was not refused")
