@@ -109,6 +109,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
             lines.append(metrics)
             if step >= 3 and not any(line["mixed"] for line in lines[-3:]):
                 print(EQUAL_REWARDS)
+            if step >= 3 and all(line["mixed"] and not line["grad_norm"] for line in lines[-3:]):
+                raise FloatingPointError("the gradient was not finite in three steps in a row")
         print_accuracy(lm, tokenizer, held_out, cfg)
     return lines
 
@@ -145,9 +147,7 @@ class Rollouts(NamedTuple):
 def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
     """One step: several updates on one batch of responses. Returns (metrics, A [N], ρ [N])."""
     ids, is_token, rewards, sampler_logprob = rollouts
-    length = is_token.sum(dim=1)  # [B]
-    responses = torch.arange(len(ids), device=ids.device)  # [B] their numbers
-    response_of_token = responses.repeat_interleave(length)  # [N]
+    response_of_token = is_token.nonzero()[:, 0]  # [N] each token's row of ids
     advantage = group_advantages(rewards, cfg.group_size)  # [B]
     A = advantage[response_of_token]  # [N]
 
@@ -156,6 +156,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         old_logprob, hidden = token_outputs(lm, ids, is_token, cfg.micro_batch)  # [N], [N, H]
         rho = token_weights(cfg.method, hidden, old_logprob, A, cfg.K)  # ρ [N]
 
+    responses = torch.arange(len(ids), device=ids.device)  # [B] their numbers
     mini_batches = responses.split(cfg.mini_batch * cfg.group_size)  # each gives one update
     loss, norms, away = 0.0, [], 0.0
     for mini_batch in mini_batches:
@@ -164,7 +165,8 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
 
         # J = (1/n) Σ ρ min(r A, clip(r) A) over the mini-batch's n tokens (Eq. 8; ρ = λ N / Z, with
         # Z of the whole batch). It is a sum, so the gradients of its parts add up.
-        n, away = length[mini_batch].sum(), 0.0  # tokens with A = 0 count in n
+        n = is_token[mini_batch].sum()  # tokens with A = 0 count
+        away = 0.0  # the mean |r - 1|
         for micro in mini_batch.split(cfg.micro_batch):
             tokens = torch.isin(response_of_token, micro)  # [N]
             logprob, _ = token_outputs(lm, ids[micro], is_token[micro], cfg.micro_batch)
@@ -186,8 +188,8 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
         "mismatch": (old_logprob - sampler_logprob[is_token]).abs().mean().item(),
-        "|r-1|": away,  # the mean in the last update
-        "length": length.float().mean().item(),
+        "|r-1|": away,  # in the last update
+        "length": is_token.sum(dim=1).float().mean().item(),
     }
     sides = (("weight+", A > 0), ("weight-", A < 0))  # mean ρ of each
     metrics |= {name: rho[side].mean().item() for name, side in sides if side.any()}
@@ -200,14 +202,16 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
     asked = [problems[i] for i in index]
     prompts = [problem["prompt_ids"] for problem in asked]
     ids, mask = left_padded(prompts, lm.device)  # [B, P]; the mask is 0 at padding
-    P, T = ids.shape[1], cfg.max_new_tokens  # responses begin at column P
+    P = ids.shape[1]  # responses begin at column P
+    limit = cfg.max_new_tokens
 
-    # Fixed draws instead of do_sample=True: all methods meet the same ones.
+    # Fixed draws instead of do_sample=True: all methods meet the same ones. A key is (seed, step,
+    # problem, number of the response among those to its problem).
     keys = [(cfg.seed, step, i, index[:b].count(i)) for b, i in enumerate(index)]
-    logprob = torch.zeros(len(ids), P + T, device=lm.device)
+    logprob = torch.zeros(len(ids), P + limit, device=lm.device)  # fixed_draws fills it
     draws = [] if greedy else [fixed_draws(keys, P, logprob)]
     with autocast(), packed_weights(lm):  # packed: faster products on a CPU
-        ids = lm.generate(ids, attention_mask=mask, logits_processor=draws, max_new_tokens=T)
+        ids = lm.generate(ids, attention_mask=mask, logits_processor=draws, max_new_tokens=limit)
 
     ends = torch.tensor(lm.generation_config.eos_token_id, device=lm.device)
     is_end = torch.isin(ids[:, P:], ends)  # [B, T]
@@ -217,8 +221,8 @@ def sample(lm, tokenizer, problems, chosen, cfg: Settings, step=0, greedy=False)
 
     # R_i is 1 if the final answer is right (App. I): the last \boxed{}, else a stated one ("the
     # answer is 7"), else the last number, which does not count if the response was cut off.
-    text = text_decoder(tokenizer)  # it reads the prompt too, which may open a thought
-    texts = [text(prompts[b], ids[b][is_token[b]].tolist()) for b in range(len(ids))]
+    decode = text_decoder(tokenizer)  # it reads the prompt too, which may open a thought
+    texts = [decode(prompts[b], ids[b][is_token[b]].tolist()) for b in range(len(ids))]
     truncated = ~is_end.any(dim=1)  # [B]
     rewards = graded(texts, asked, truncated.tolist(), cfg.reward)
 
