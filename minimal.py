@@ -7,9 +7,9 @@ A line of data is {"problem": ..., "answer": ...}. The toy's problems are chains
 worked from left to right, mod 10. A step samples G responses to each of some problems, and rewards
 the right ones with 1. A response's advantage A compares its reward with the other rewards of its
 problem. The update raises the probability of tokens with A > 0 and lowers it where A < 0. DAPO
-gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 (also
-where A = 0) to 1.2, scaled to mean 1. λ is larger if the token's gradient is closer to the centroid
-of its own side, A > 0 or A < 0, than to the other's. The centroids are refined K times.
+gives all tokens of a response the same credit. DelTA multiplies it by a weight λ from 0.8 to 1.2,
+scaled to mean 1. λ is larger if the token's gradient is closer to the centroid of its own side,
+A > 0 or A < 0, than to the other's; where A = 0 it is 0.8. The centroids are refined K times.
 
 All of that is here. Models, prompts and grades come from infra/, as in train.py, which makes the
 same steps with the same settings, up to rounding.
@@ -130,9 +130,8 @@ def parse_flags(argv: list[str] | None) -> Settings:
 
 def with_prompts(problems: list[dict], tokenizer, cfg: Settings) -> list[dict]:
     """The problems, each with "prompt_ids", its tokens; those with too long prompts are dropped."""
-    how = (tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
-    kept = zip(*encode_prompts(problems, *how), strict=True)
-    return [problem | {"prompt_ids": ids} for problem, ids in kept]
+    kept, prompts = encode_prompts(problems, tokenizer, cfg.max_prompt_tokens, cfg.prompt_template)
+    return [problem | {"prompt_ids": ids} for problem, ids in zip(kept, prompts, strict=True)]
 
 
 class Rollouts(NamedTuple):
@@ -168,7 +167,7 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
         n = is_token[mini_batch].sum()  # tokens with A = 0 count
         away = 0.0  # the mean |r - 1|
         for micro in mini_batch.split(cfg.micro_batch):
-            tokens = torch.isin(response_of_token, micro)  # [N]
+            tokens = torch.isin(response_of_token, micro)  # [N] True for those of `micro`
             logprob, _ = token_outputs(lm, ids[micro], is_token[micro], cfg.micro_batch)
             surrogate = clipped_surrogate(logprob, old_logprob[tokens], A[tokens])
             objective = (rho[tokens] * surrogate).sum() / n
@@ -181,9 +180,10 @@ def train_step(lm, optimizer, rollouts: Rollouts, cfg: Settings) -> tuple:
             norms.append(norm.item())
         optimizer.zero_grad()
 
+    groups = rewards.view(-1, cfg.group_size)
     metrics = {
         "reward": rewards.mean().item(),
-        "mixed": (rewards.view(-1, cfg.group_size).std(dim=1) > 0).float().mean().item(),
+        "mixed": (groups.std(dim=1) > 0).float().mean().item(),  # problems with unequal rewards
         "loss": loss,  # no measure of progress: at r = 1 it is -mean(ρ A)
         "grad_norm": sum(norms) / max(1, len(norms)),
         "logprob": old_logprob.mean().item(),
@@ -338,7 +338,8 @@ def print_accuracy(lm, tokenizer, problems: list[dict], cfg: Settings) -> None:
     """Print the mean reward of one sampled and of one greedy response to each problem."""
     if not problems:
         return
-    one, sampled, greedy = replace(cfg, group_size=1), [], []
+    one = replace(cfg, group_size=1)
+    sampled, greedy = [], []
     for part in torch.arange(len(problems)).split(cfg.prompts * cfg.group_size):  # as in a step
         sampled.append(sample(lm, tokenizer, problems, part.tolist(), one).rewards)
         greedy.append(sample(lm, tokenizer, problems, part.tolist(), one, greedy=True).rewards)
