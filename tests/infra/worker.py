@@ -21,7 +21,7 @@ import delta
 import train
 from config import parse_config
 from infra.errors import UserError
-from infra.ranks import end_ranks, from_all_ranks, shared_by_ranks, start_ranks
+from infra.ranks import from_all_ranks, shared_by_ranks, start_ranks
 from methods import Method
 
 PAGE = Path("docs/extending.md").read_text()
@@ -69,14 +69,14 @@ def ported() -> torch.Tensor:
 def main() -> None:
     folder, *flags = sys.argv[1:]
     start_ranks()
+    rank = dist.get_rank()
     results = {
-        "steps": steps_of(Path(folder), flags),
         "refusals": from_all_ranks(refusal()),
         "ported": ported(),
+        "steps": steps_of(Path(folder), flags),  # ends the ranks
     }
-    if dist.get_rank() == 0:
+    if rank == 0:
         torch.save(results, Path(folder, "results.pt"))
-    end_ranks()
 
 
 if __name__ == "__main__":
