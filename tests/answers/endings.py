@@ -2,11 +2,12 @@ r"""Grades endings of GSM8K's solutions, and prints the verdicts that contradict
 
     PYTHONPATH=. .venv/bin/python tests/answers/endings.py FOLDER
 
-FOLDER holds the files of openai/grade-school-math's folder `data`: gsm8k_{train,test}.jsonl and
-example_model_solutions.jsonl. Each solution is graded with three endings: its own line ("#### 18",
-"A: 18"); "The answer is \boxed{18}." instead of this line; and no such line, but a box around the
-number of the last sentence, so that real prose stands beside the box. The labels come from the
-files; a solution of the data set is also graded against another gold, for which it is wrong.
+FOLDER holds the files of openai/grade-school-math: gsm8k_{train,test}.jsonl (there train.jsonl and
+test.jsonl) and example_model_solutions.jsonl. Each solution is graded with three endings: its own
+line ("#### 18", "A: 18"); "The answer is \boxed{18}." instead of this line; and no such line, but a
+box around the number of the last sentence, so that real prose stands beside the box. The labels
+come from the files; a solution of the data set is also graded against another gold, for which it is
+wrong.
 """
 
 import json
