@@ -1,11 +1,11 @@
-"""Trains on short GSM8K with TRL's own GRPOTrainer, as train.py's command in protocol.md does.
+"""Trains with TRL's own GRPOTrainer, as train.py's commands in protocol.md do.
 
-    .venv-engines/bin/python results/curve/trl_run.py MODEL DATA RATE STEPS OUT
+    .venv-engines/bin/python results/curve/trl_run.py MODEL DATA RATE STEPS SEED STOP OUT
 
 Problems and their order, prompt, grader, batch, learning rate, clip range and the tokens that end a
-response are train.py's. OUT/metrics.jsonl gets the mean reward of each step, and the seconds since
-the one before. `python -m benchmarks.curves` draws it beside a run of train.py. OUT/model is the
-trained model. `make engines` installs TRL.
+response are train.py's. STOP is `line` if a line break ends it, else `end`. OUT/metrics.jsonl gets
+the mean reward of each step, and the seconds since the one before. `python -m benchmarks.curves`
+draws it beside runs of train.py. OUT/model is the trained model. `make engines` installs TRL.
 """
 
 import json
@@ -27,11 +27,11 @@ PROMPTS, G = 8, 8  # problems of a step, responses to each; a step is one update
 MAX_NEW_TOKENS = 64
 
 
-def rows(data: str, steps: int) -> Dataset:
+def rows(data: str, steps: int, seed: int) -> Dataset:
     """The prompts and answers of all steps, in train.py's order."""
     problems = load_problems(f"{data}/train.jsonl", "question")
     template = Path(f"{data}/prompt.txt").read_text()
-    asked = [problems[i] for i in problems_of_step(len(problems), 1, PROMPTS * steps, seed=0)]
+    asked = [problems[i] for i in problems_of_step(len(problems), 1, PROMPTS * steps, seed)]
     return Dataset.from_list(
         [
             {"prompt": template.replace("{problem}", each["problem"]), "gold": each["answer"]}
@@ -62,17 +62,17 @@ class Graded:
         return grades
 
 
-def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
+def main(name: str, data: str, rate: str, steps: str, seed: str, stop: str, out: str) -> None:
     """Train for some steps, write their rewards, and save the model."""
     folder = Path(out)
     folder.mkdir(parents=True)
-    settings = {"seed": 0, "trainer": "TRL's GRPOTrainer", "model": name, "lr": float(rate)}
+    settings = {"seed": int(seed), "trainer": "TRL's GRPOTrainer", "model": name, "lr": float(rate)}
     (folder / "config.json").write_text(json.dumps(settings))
     lm = AutoModelForCausalLM.from_pretrained(name, dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
-    # A response ends with a line break, which is part of several tokens.
-    ends = [i for i in range(len(tokenizer)) if "\n" in tokenizer.decode([i])]
-    ends.append(tokenizer.eos_token_id)
+    ends = [tokenizer.eos_token_id]
+    if stop == "line":  # several tokens have a line break in them
+        ends += [i for i in range(len(tokenizer)) if "\n" in tokenizer.decode([i])]
     lm.generation_config.eos_token_id = ends
 
     config = GRPOConfig(
@@ -98,13 +98,13 @@ def main(name: str, data: str, rate: str, steps: str, out: str) -> None:
         save_strategy="no",
         report_to="none",
         logging_steps=1,
-        seed=0,
+        seed=int(seed),
     )
     trainer = GRPOTrainer(
         model=lm,
         reward_funcs=Graded(folder / "metrics.jsonl", set(ends)),
         args=config,
-        train_dataset=rows(data, int(steps)),
+        train_dataset=rows(data, int(steps), int(seed)),
         processing_class=tokenizer,
     )
     trainer.train()
