@@ -160,7 +160,9 @@ def generate_all(
     Raises FloatingPointError if a logit is NaN or +inf.
     """
     limit = min(sampling.in_flight, len(responses))
-    capacity = cache_capacity(lm, limit, sampling.top_p)  # columns of cache that fit in a GPU
+    # Positions of the cache that fit in a GPU. Each response of a batch takes as many as its
+    # longest one, so fewer run as they grow, and the longest then wait.
+    capacity = cache_capacity(lm, limit, sampling.top_p)
     # CUDA graphs are recorded only where they were tested: not for greedy responses or top-p.
     record = sampling.temperature > 0 and sampling.top_p == 1
     # If a model has learned positions, no chunk may pass the last of them.

@@ -153,7 +153,7 @@ class Policy(torch.nn.Module):
             tensors = chain(
                 sharded.named_parameters(recurse=False), sharded.named_buffers(recurse=False)
             )
-            for name, tensor in tensors:
+            for name, tensor in tensors:  # whole, until reshard()
                 setattr(plain, name, tensor)  # shared, not copied
         try:
             yield lm
