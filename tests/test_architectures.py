@@ -127,7 +127,7 @@ def test_the_head_gives_the_logits(loaded):
 
 @pytest.mark.parametrize("loaded", ["phi", "gemma2"], indirect=True)
 def test_the_head_with_a_bias_or_a_soft_cap_is_refused(loaded):
-    with pytest.raises(UserError, match="need logits W h"):
+    with pytest.raises(UserError, match="needs logits W h"):
         scaled_head(loaded.policy.lm, TEMPERATURE)
 
 
