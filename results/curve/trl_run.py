@@ -1,22 +1,23 @@
 """Trains with TRL's own GRPOTrainer, as train.py's commands in protocol.md do.
 
-    .venv-engines/bin/python results/curve/trl_run.py MODEL DATA RATE STEPS SEED STOP OUT
+    .venv-engines/bin/python results/curve/trl_run.py MODEL DATA RATE STEPS SEED STOP OUT [FILE]
 
 Problems and their order, prompt, grader, batch, learning rate, clip range and the tokens that end a
-response are train.py's. STOP is `line` if a line break ends it, else `end`. OUT/metrics.jsonl gets
-the mean reward of each step, and the seconds since the one before. `python -m benchmarks.curves`
-draws it beside runs of train.py. OUT/model is the trained model. `make engines` installs TRL.
+response are train.py's. STOP is `line` if a line break ends it, else `end`. FILE is the
+samples.jsonl of a run of train.py with `--samples 64 --eval-every 1`: TRL's trainer then learns
+from these responses, and samples none. OUT/metrics.jsonl gets each step's metrics, which
+`python -m benchmarks.curves` draws beside runs of train.py. OUT/model is the trained model.
+`make engines` installs TRL.
 """
 
 import json
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # for the project's imports below
 
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from infra.problems import load_problems
@@ -40,30 +41,52 @@ def rows(data: str, steps: int, seed: int) -> Dataset:
     )
 
 
-class Graded:
-    """TRL's reward function: it also writes the mean reward of each step."""
+class SameResponses:
+    """TRL's rollout function: the responses of a run of train.py, from its samples.jsonl."""
 
-    __name__ = "graded"  # TRL asks for it
+    def __init__(self, file: str, tokenizer):
+        self.samples = [json.loads(line) for line in Path(file).read_text().splitlines()]
+        self.tokenizer = tokenizer
+        self.step = 0
 
-    def __init__(self, file: Path, ends: set[int]):
-        self.file, self.ends = file, ends
-        self.step, self.started = 0, time.time()
-
-    def __call__(self, completions, completion_ids, gold, **_) -> list[float]:
-        """The rewards of a step's 64 responses."""
-        truncated = [not self.ends.intersection(ids) for ids in completion_ids]
-        grades = [reward(*each) for each in zip(completions, gold, truncated, strict=True)]
+    def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict:
+        """A step's prompts and responses as token ids."""
         self.step += 1
-        line = {"step": self.step, "reward": sum(grades) / len(grades)}
-        line["seconds"] = time.time() - self.started
-        with open(self.file, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        self.started = time.time()
-        return grades
+        samples = [sample for sample in self.samples if sample["step"] == self.step]
+        for prompt, sample in zip(prompts, samples, strict=True):
+            assert sample["problem"] in prompt
+        return {
+            "prompt_ids": self.tokenizer(prompts).input_ids,
+            "completion_ids": [self.ids(sample["tokens"]) for sample in samples],
+            "logprobs": None,
+        }
+
+    def ids(self, texts: list[str]) -> list[int]:
+        """The ids of tokens, from each token's text."""
+        ids = [self.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+        assert all(len(of_text) == 1 for of_text in ids)
+        return [of_text[0] for of_text in ids]
 
 
-def main(name: str, data: str, rate: str, steps: str, seed: str, stop: str, out: str) -> None:
-    """Train for some steps, write their rewards, and save the model."""
+class MetricsFile(TrainerCallback):
+    """Writes the metrics of each step."""
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def on_log(self, args, state, control, logs, **_) -> None:
+        """Add a line. `logs` has no reward at the end of training."""
+        if "reward" in logs:
+            line = {"step": state.global_step, "seconds": logs["step_time"]}
+            line |= {name: logs[name] for name in ("reward", "loss", "grad_norm", "entropy")}
+            with open(self.file, "a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def main(
+    name: str, data: str, rate: str, steps: str, seed: str, stop: str, out: str, responses: str = ""
+) -> None:
+    """Train for some steps, write their metrics, and save the model."""
     folder = Path(out)
     folder.mkdir(parents=True)
     settings = {"seed": int(seed), "trainer": "TRL's GRPOTrainer", "model": name, "lr": float(rate)}
@@ -74,6 +97,10 @@ def main(name: str, data: str, rate: str, steps: str, seed: str, stop: str, out:
     if stop == "line":  # several tokens have a line break in them
         ends += [i for i in range(len(tokenizer)) if "\n" in tokenizer.decode([i])]
     lm.generation_config.eos_token_id = ends
+
+    def graded(completions, completion_ids, gold, **_) -> list[float]:
+        truncated = [not set(ends).intersection(ids) for ids in completion_ids]
+        return [reward(*each) for each in zip(completions, gold, truncated, strict=True)]
 
     config = GRPOConfig(
         output_dir=str(folder),
@@ -102,10 +129,12 @@ def main(name: str, data: str, rate: str, steps: str, seed: str, stop: str, out:
     )
     trainer = GRPOTrainer(
         model=lm,
-        reward_funcs=Graded(folder / "metrics.jsonl", set(ends)),
+        reward_funcs=graded,
         args=config,
         train_dataset=rows(data, int(steps), int(seed)),
         processing_class=tokenizer,
+        callbacks=[MetricsFile(folder / "metrics.jsonl")],
+        rollout_func=SameResponses(responses, tokenizer) if responses else None,
     )
     trainer.train()
     trainer.save_model(folder / "model")
