@@ -5,9 +5,9 @@
 Problems and their order, prompt, grader, batch, learning rate, clip range and the tokens that end a
 response are train.py's. STOP is `line` if a line break ends it, else `end`. FILE is the
 samples.jsonl of a run of train.py with `--samples 64 --eval-every 1`: TRL's trainer then learns
-from these responses, and samples none. OUT/metrics.jsonl gets each step's metrics, which
-`python -m benchmarks.curves` draws beside runs of train.py. OUT/model is the trained model.
-`make engines` installs TRL.
+from these responses, and samples none. OUT/metrics.jsonl gets each step's metrics, which `python -m
+benchmarks.curves` draws beside runs of train.py. OUT/model is the trained model. `make engines`
+installs TRL.
 """
 
 import json
