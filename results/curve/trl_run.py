@@ -47,12 +47,11 @@ class SameResponses:
     def __init__(self, file: str, tokenizer):
         self.samples = [json.loads(line) for line in Path(file).read_text().splitlines()]
         self.tokenizer = tokenizer
-        self.step = 0
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict:
         """A step's prompts and responses as token ids."""
-        self.step += 1
-        samples = [sample for sample in self.samples if sample["step"] == self.step]
+        step = trainer.state.global_step + 1
+        samples = [sample for sample in self.samples if sample["step"] == step]
         for prompt, sample in zip(prompts, samples, strict=True):
             assert sample["problem"] in prompt
         return {
@@ -98,8 +97,10 @@ def main(
         ends += [i for i in range(len(tokenizer)) if "\n" in tokenizer.decode([i])]
     lm.generation_config.eos_token_id = ends
 
+    end_set = set(ends)
+
     def graded(completions, completion_ids, gold, **_) -> list[float]:
-        truncated = [not set(ends).intersection(ids) for ids in completion_ids]
+        truncated = [end_set.isdisjoint(ids) for ids in completion_ids]
         return [reward(*each) for each in zip(completions, gold, truncated, strict=True)]
 
     config = GRPOConfig(
