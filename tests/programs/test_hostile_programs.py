@@ -165,7 +165,7 @@ def test_all_tests_of_a_program_share_one_wall_clock_budget(sandbox):
     program = "import time\ntime.sleep(0.3)\nprint(7)"
     limits = Limits(cpu_seconds=1, wall_seconds=1, load=1)
     result = run_tests(program, [{"input": "", "output": "7"}] * 9, limits, sandbox)
-    assert result.passed <= 3 and "wall-clock budget" in result.stopped
+    assert result.passed in (1, 2, 3) and "wall-clock budget" in result.stopped
 
 
 def test_a_program_that_breaks_two_servers_fails(sandbox, monkeypatch):
